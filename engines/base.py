@@ -1,0 +1,99 @@
+"""What an engine is: two pure functions around one model call.
+
+::
+
+    prepare(view) -> Need                  what the turn needs now: one model call, or nothing because it is decided
+    decide(view, outcome) -> Transition    what the turn changes, given what came back
+
+The turn runner (``tasks.runner``) does everything between and after them: budget, rate limits, the call itself, retries
+of transport failures, the commit. An engine has no clock, no randomness, no environment and no I/O.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from engines.llm.base import LlmError, LlmReply, LlmRequest
+from models.records import View
+from models.transition import Transition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskModel:
+    """The turn needs one model call. ``attempt`` numbers it in the ledger, from 1."""
+
+    request: LlmRequest
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """The turn needs nothing from outside: this is its transition."""
+
+    transition: Transition
+
+
+Need = AskModel | Decided
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReplied:
+    """The call ended with a reply (which may still be cut, empty of sense or invalid)."""
+
+    reply: LlmReply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFailed:
+    """The call failed and the retry policy has given up."""
+
+    error: LlmError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetSpent:
+    """No call was made: a limit of the root process is reached. ``limit`` says which one, in words."""
+
+    limit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abandoned:
+    """No call was made: this very turn killed its workers or crashed its engine too often. ``why`` says it in words."""
+
+    why: str
+
+
+Outcome = ModelReplied | ModelFailed | BudgetSpent | Abandoned
+
+
+class Engine(Protocol):
+    """One kind of think engine. Instances are stateless and shared between threads."""
+
+    @property
+    def name(self) -> str:
+        """The engine's name in recipes, queues and task names."""
+        ...
+
+    @property
+    def first_phase(self) -> str:
+        """The phase a new process's root node starts in."""
+        ...
+
+    @property
+    def history(self) -> int:
+        """How many of the process's last messages a view carries; 0 when the cursor is enough."""
+        ...
+
+    def prepare(self, view: View) -> Need:
+        """What the turn needs now."""
+        ...
+
+    def decide(self, view: View, outcome: Outcome) -> Transition:
+        """What the turn changes. Called with the same view as :meth:`prepare`."""
+        ...
+
+    def wrapper(self, cursor: dict[str, Any], *, error: str, message: str) -> dict[str, Any]:
+        """The result of a process that is closed from outside (stop, or as a last resort after crashes)."""
+        ...

@@ -1,0 +1,238 @@
+"""Claiming a turn, keeping its lease, and reserving budget for its call. One statement each, database clock only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from models.records import CallResult, CloseReason, Lease, NodeStatus, NodeView, ProcessView, StoredMessage, View
+from models.store.database import Database
+
+# The claim is the one write whose loss is harmless: the turn is still due, and a double claim is refused at the commit
+# by the turn number. So it does not wait for the disk, unlike the commit.
+_CLAIM = """
+WITH relaxed AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)),
+claimed AS (
+  UPDATE nodes n
+     SET lease_owner = %(owner)s, lease_expires_at = now() + make_interval(secs => %(lease)s), fence = n.fence + 1,
+         losses = n.losses + (n.lease_expires_at IS NOT NULL)::int,
+         status = 'RUNNING', awaiting_post_children = false, started_at = coalesce(n.started_at, now())
+    FROM processes p, relaxed
+   WHERE n.id = %(node)s AND n.turn = %(turn)s AND n.due_at <= now()
+     AND (n.lease_expires_at IS NULL OR n.lease_expires_at < now())
+     AND p.id = n.process_id AND p.status IN ('INIT', 'RUNNING', 'BLOCKED')
+  RETURNING n.*, p.status AS process_status
+), started AS (
+  -- A stop locks the process before its nodes; never waiting here keeps the two orders from meeting in a deadlock.
+  UPDATE processes SET status = 'RUNNING', started_at = coalesce(processes.started_at, now())
+   WHERE id IN (SELECT p.id FROM processes p, claimed c WHERE p.id = c.process_id AND c.process_status <> 'RUNNING'
+                 FOR NO KEY UPDATE OF p SKIP LOCKED)
+)
+SELECT c.id, c.parent_id, c.depth, c.order_key, c.kind, c.goal, c.status, c.phase, c.cursor, c.transport, c.turn,
+       c.losses, c.spawned_calls, c.fence, c.reserved_calls, c.reserved_tokens, c.reserved_cost_usd,
+       p.id, p.root_id, p.parent_node_id, p.tenant, p.project, p.engine, p.recipe_name, i.goal, i.params, i.recipe,
+       root.max_calls IS NOT NULL OR root.max_tokens IS NOT NULL OR root.max_cost_usd IS NOT NULL,
+       root.deadline_at, coalesce(root.deadline_at <= now(), false), p.priority, p.trace_context, p.callback,
+       CASE WHEN %(history)s > 0 THEN (
+         SELECT jsonb_agg(jsonb_build_array(m.role, m.kind, m.content) ORDER BY m.id)
+           FROM (SELECT * FROM messages WHERE process_id = c.process_id ORDER BY id DESC LIMIT %(history)s) m) END
+  FROM claimed c
+  JOIN processes p ON p.id = c.process_id
+  JOIN processes root ON root.id = p.root_id
+  JOIN process_inputs i ON i.process_id = c.process_id
+"""
+
+_CALLS = """
+SELECT p.id, p.recipe_name, p.engine, p.status = 'CLOSED', p.close_reason, r.wrapper, p.parent_key
+  FROM processes p LEFT JOIN results r ON r.process_id = p.id
+ WHERE p.parent_node_id = %(node)s ORDER BY p.created_at, p.id
+"""
+
+_HEARTBEAT = """
+WITH relaxed AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)),
+mine AS MATERIALIZED (
+  SELECT * FROM unnest(%(nodes)s::bigint[], %(turns)s::int[], %(fences)s::bigint[]) AS m(node_id, turn, fence)
+), alive AS MATERIALIZED (
+  -- A row locked by a stop or a commit is skipped, never waited for: the next beat, well within the lease, sees it.
+  SELECT n.id FROM nodes n JOIN mine m ON m.node_id = n.id AND m.turn = n.turn AND m.fence = n.fence, relaxed
+   WHERE n.settled_at IS NULL ORDER BY n.id FOR NO KEY UPDATE OF n SKIP LOCKED
+), extended AS (
+  UPDATE nodes SET lease_owner = %(owner)s, lease_expires_at = now() + make_interval(secs => %(lease)s)
+   WHERE id IN (SELECT id FROM alive)
+)
+SELECT m.node_id, m.turn, m.fence,
+       CASE WHEN n.turn IS DISTINCT FROM m.turn OR n.fence IS DISTINCT FROM m.fence
+              OR n.settled_at IS NOT NULL THEN 'lost'
+            WHEN root.deadline_at <= now() THEN 'overdue'
+            ELSE 'held' END
+  FROM mine m
+  LEFT JOIN nodes n ON n.id = m.node_id
+  LEFT JOIN processes p ON p.id = n.process_id
+  LEFT JOIN processes root ON root.id = p.root_id
+"""
+
+_RESERVE = """
+WITH root AS (
+  UPDATE processes
+     SET reserved_calls = reserved_calls + 1 - %(had_calls)s,
+         reserved_tokens = reserved_tokens + %(tokens)s - %(had_tokens)s,
+         reserved_cost_usd = reserved_cost_usd + %(cost)s::numeric - %(had_cost)s::numeric
+   WHERE id = %(root)s AND status <> 'CLOSED'
+     AND EXISTS (SELECT 1 FROM nodes WHERE id = %(node)s AND turn = %(turn)s AND fence = %(fence)s)
+     AND (max_calls IS NULL OR used_calls + reserved_calls - %(had_calls)s + 1 <= max_calls)
+     AND (max_tokens IS NULL OR used_tokens + reserved_tokens - %(had_tokens)s + %(tokens)s <= max_tokens)
+     AND (max_cost_usd IS NULL
+          OR used_cost_usd + reserved_cost_usd - %(had_cost)s::numeric + %(cost)s::numeric <= max_cost_usd)
+  RETURNING id
+)
+UPDATE nodes n SET reserved_calls = 1, reserved_tokens = %(tokens)s, reserved_cost_usd = %(cost)s::numeric
+  FROM root WHERE n.id = %(node)s AND n.turn = %(turn)s AND n.fence = %(fence)s
+RETURNING n.id
+"""
+
+
+_POSTPONE = """
+UPDATE nodes SET lease_owner = NULL, lease_expires_at = NULL, hints = 0,
+       due_at = now() + make_interval(secs => %(delay)s), next_hint_at = now() + make_interval(secs => %(delay)s)
+ WHERE id = %(node)s AND turn = %(turn)s AND fence = %(fence)s AND settled_at IS NULL
+RETURNING id
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """What a node holds of its root's budget. ``cost_usd`` is US dollars."""
+
+    calls: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A claimed turn: the proof, what the engine sees, and what is already reserved (by a worker that died)."""
+
+    lease: Lease
+    view: View
+    reserved: Reservation
+
+
+def claim_turn(
+    database: Database, node_id: int, turn: int, *, owner: str, lease_seconds: float, history: int, nonce: str
+) -> Claim | None:
+    """Take the turn if it is due and nobody holds it, or its holder's lease has expired.
+
+    ``None``: somebody else has it, it is done, not due yet, suspended or stopped; there is nothing to do.
+    history: how many of the process's last messages the view carries.
+    """
+    rows = database.statement(
+        _CLAIM, {"node": node_id, "turn": turn, "owner": owner, "lease": lease_seconds, "history": history}
+    )
+    if not rows:
+        return None
+    row = rows[0]
+    node = NodeView(
+        id=row[0],
+        parent_id=row[1],
+        depth=row[2],
+        order_key=tuple(row[3]),
+        kind=row[4],
+        goal=row[5],
+        status=NodeStatus(row[6]),
+        phase=row[7],
+        cursor=row[8],
+        transport=row[9],
+        turn=row[10],
+        losses=row[11],
+        spawned_calls=row[12],
+    )
+    process = ProcessView(
+        id=row[17],
+        root_id=row[18],
+        parent_node_id=row[19],
+        tenant=row[20],
+        project=row[21],
+        engine=row[22],
+        recipe_name=row[23],
+        goal=row[24],
+        params=row[25],
+        recipe=row[26],
+        limits_counted=row[27],
+        deadline_at=row[28],
+        overdue=row[29],
+        priority=row[30],
+        trace_context=row[31],
+        callback=row[32],
+    )
+    messages = tuple(StoredMessage(role=role, kind=kind, content=content) for role, kind, content in row[33] or ())
+    calls = _calls(database, node_id) if node.spawned_calls else ()
+    return Claim(
+        lease=Lease(node_id=node.id, turn=node.turn, fence=row[13], process_id=process.id, root_id=process.root_id),
+        view=View(node=node, process=process, messages=messages, calls=calls, nonce=nonce),
+        reserved=Reservation(calls=row[14], tokens=row[15], cost_usd=float(row[16])),
+    )
+
+
+def postpone_turn(database: Database, claim: Claim, *, delay_seconds: float) -> bool:
+    """Give the turn back unused; it is due again after ``delay_seconds``. No history row, the turn keeps its number.
+
+    For waits that are nobody's failure (no free call slot, a provider left alone). ``False``: the lease was lost.
+    """
+    params = {
+        "node": claim.lease.node_id,
+        "turn": claim.lease.turn,
+        "fence": claim.lease.fence,
+        "delay": float(delay_seconds),
+    }
+    return bool(database.statement(_POSTPONE, params))
+
+
+def _calls(database: Database, node_id: int) -> tuple[CallResult, ...]:
+    return tuple(
+        CallResult(
+            process_id=row[0],
+            recipe_name=row[1],
+            engine=row[2],
+            closed=row[3],
+            close_reason=CloseReason(row[4]) if row[4] else None,
+            result=row[5],
+            cursor_key=row[6],
+        )
+        for row in database.statement(_CALLS, {"node": node_id})
+    )
+
+
+def extend_leases(database: Database, leases: list[Lease], *, owner: str, lease_seconds: float) -> dict[Lease, str]:
+    """Extend all the leases of one worker process in one round trip.
+
+    Returns for each ``held``, ``lost`` (taken over, stopped or gone) or ``overdue`` (its root's deadline has passed).
+    """
+    rows = database.statement(
+        _HEARTBEAT,
+        {
+            "nodes": [lease.node_id for lease in leases],
+            "turns": [lease.turn for lease in leases],
+            "fences": [lease.fence for lease in leases],
+            "owner": owner,
+            "lease": lease_seconds,
+        },
+    )
+    states = {(node_id, turn, fence): state for node_id, turn, fence, state in rows}
+    return {lease: states.get((lease.node_id, lease.turn, lease.fence), "lost") for lease in leases}
+
+
+def reserve_budget(database: Database, claim: Claim, *, tokens: int, cost_usd: float) -> Reservation | None:
+    """Reserve one call on the root's counters before it is made. ``None``: it does not fit, or the lease is lost."""
+    had = claim.reserved
+    params: dict[str, Any] = {
+        "root": claim.lease.root_id,
+        "node": claim.lease.node_id,
+        "turn": claim.lease.turn,
+        "fence": claim.lease.fence,
+        "tokens": tokens,
+        "cost": cost_usd,
+        "had_calls": had.calls,
+        "had_tokens": had.tokens,
+        "had_cost": had.cost_usd,
+    }
+    return Reservation(calls=1, tokens=tokens, cost_usd=cost_usd) if database.statement(_RESERVE, params) else None

@@ -1,0 +1,117 @@
+"""Questions people and other programs ask: status, result, history, ledger, lists. Read only."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from models.store.database import Database, Row
+
+_STATUS = """
+SELECT p.id, p.status, p.close_reason, p.engine, p.recipe_name, p.tenant, p.project, p.priority, p.created_at,
+       p.started_at, p.closed_at, p.delivered_at, p.deadline_at, p.root_id, p.parent_node_id,
+       p.max_calls, p.max_tokens, p.max_cost_usd,
+       (SELECT jsonb_object_agg(status, number)
+          FROM (SELECT status, count(*) AS number FROM nodes WHERE process_id = p.id GROUP BY status) s),
+       (SELECT jsonb_build_object('phase', phase, 'turn', turn, 'due_at', due_at, 'lease_owner', lease_owner,
+                                  'losses', losses, 'transport', transport)
+          FROM nodes WHERE process_id = p.id AND parent_id IS NULL),
+       (SELECT jsonb_build_object('calls', count(*), 'failed_calls', count(error_kind),
+               'input_tokens', coalesce(sum(input_tokens), 0), 'output_tokens', coalesce(sum(output_tokens), 0),
+               'cache_read_tokens', coalesce(sum(cache_read_tokens), 0),
+               'cache_write_tokens', coalesce(sum(cache_write_tokens), 0),
+               'cost_usd', coalesce(sum(cost_usd), 0))
+          FROM llm_calls WHERE root_id = p.root_id AND (p.id = p.root_id OR process_id = p.id))
+  FROM processes p WHERE p.id = %(id)s
+"""
+
+_STATUS_KEYS = (
+    "id", "status", "close_reason", "engine", "recipe", "tenant", "project", "priority", "created_at", "started_at",
+    "closed_at", "delivered_at", "deadline_at", "root_id", "parent_node_id", "max_calls", "max_tokens",
+    "max_cost_usd", "nodes", "root_node", "usage",
+)  # fmt: skip
+
+
+def status(database: Database, process_id: UUID) -> dict[str, Any] | None:
+    """Everything ``vancetope status`` shows of one process, or ``None``. Times are aware, money US dollars."""
+    rows = database.statement(_STATUS, {"id": process_id})
+    return dict(zip(_STATUS_KEYS, rows[0], strict=True)) if rows else None
+
+
+def result(database: Database, process_id: UUID) -> dict[str, Any] | None:
+    """The result wrapper of a closed process; ``None`` while it is open or when it is unknown."""
+    rows = database.statement("SELECT wrapper FROM results WHERE process_id = %(id)s", {"id": process_id})
+    return rows[0][0] if rows else None
+
+
+def messages(database: Database, process_id: UUID, *, limit: int = 200) -> list[dict[str, Any]]:
+    """The chat history, oldest first, at most the last ``limit`` messages."""
+    rows = database.statement(
+        "SELECT * FROM (SELECT id, role, kind, content, created_at FROM messages WHERE process_id = %(id)s"
+        " ORDER BY id DESC LIMIT %(limit)s) m ORDER BY id",
+        {"id": process_id, "limit": limit},
+    )
+    return [dict(zip(("id", "role", "kind", "content", "created_at"), row, strict=True)) for row in rows]
+
+
+def calls(database: Database, process_id: UUID) -> list[dict[str, Any]]:
+    """The usage ledger of the process and its sub-processes, in the order the calls were committed."""
+    keys = (
+        "node_id", "turn", "attempt", "provider", "model", "error_kind", "stop_reason", "structured_path",
+        "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd", "latency_ms",
+        "reached_inference", "created_at",
+    )  # fmt: skip
+    rows = database.statement(
+        f"SELECT {', '.join('c.' + key for key in keys)} FROM llm_calls c JOIN processes p ON p.id = %(id)s"
+        " WHERE c.root_id = p.root_id AND (p.id = p.root_id OR c.process_id = p.id)"
+        " ORDER BY c.created_at, c.node_id, c.turn",
+        {"id": process_id},
+    )
+    return [dict(zip(keys, row, strict=True)) for row in rows]
+
+
+def phase_history(database: Database, process_id: UUID) -> list[dict[str, Any]]:
+    """The audit trail of every node of the process, in the order of its turns."""
+    keys = (
+        "node_id", "turn", "phase", "iteration", "reason", "forced", "output", "model", "tokens", "cost_usd",
+        "replaced_characters", "started_at", "created_at",
+    )  # fmt: skip
+    rows = database.statement(
+        f"SELECT {', '.join('r.' + key for key in keys)} FROM phase_records r JOIN nodes n ON n.id = r.node_id"
+        " WHERE n.process_id = %(id)s ORDER BY r.created_at, r.node_id, r.turn",
+        {"id": process_id},
+    )
+    return [dict(zip(keys, row, strict=True)) for row in rows]
+
+
+def recent(database: Database, *, limit: int, tenant: str | None = None) -> list[dict[str, Any]]:
+    """The newest top-level processes."""
+    keys = ("id", "status", "close_reason", "engine", "recipe", "created_at", "closed_at")
+    rows = database.statement(
+        "SELECT id, status, close_reason, engine, recipe_name, created_at, closed_at FROM processes"
+        " WHERE parent_node_id IS NULL AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)"
+        " ORDER BY created_at DESC LIMIT %(limit)s",
+        {"limit": limit, "tenant": tenant},
+    )
+    return [dict(zip(keys, row, strict=True)) for row in rows]
+
+
+def backlog(database: Database) -> list[Row]:
+    """``(engine, due turns, leased turns, seconds the oldest due turn has waited)`` of the open processes."""
+    return database.statement(
+        "SELECT p.engine, count(*) FILTER (WHERE n.lease_expires_at IS NULL),"
+        " count(*) FILTER (WHERE n.lease_expires_at IS NOT NULL),"
+        " coalesce(extract(epoch FROM now() - min(n.due_at) FILTER (WHERE n.lease_expires_at IS NULL)), 0)::float8"
+        " FROM nodes n JOIN processes p ON p.id = n.process_id"
+        " WHERE n.due_at <= now() AND p.status IN ('INIT', 'RUNNING', 'BLOCKED') GROUP BY p.engine ORDER BY p.engine",
+        {},
+    )
+
+
+def schema_revision(database: Database) -> str | None:
+    """The Alembic revision of the database, ``None`` when it was never migrated."""
+    rows = database.statement("SELECT to_regclass('alembic_version')::text", {})
+    if rows[0][0] is None:
+        return None
+    found = database.statement("SELECT version_num FROM alembic_version", {})
+    return found[0][0] if found else None

@@ -1,0 +1,159 @@
+"""What the sweeper repairs: each function is one batched statement, safe with any number of sweepers at once.
+
+``FOR UPDATE SKIP LOCKED`` keeps sweepers from waiting on each other or on a turn; the database's clock decides. Each
+returns the turns to publish. Losing what they return loses only a hint: the next sweep finds the rows again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from models.records import Turn
+from models.store.commit import HINT_GRACE_SECONDS
+from models.store.database import Database
+
+MAX_LOSSES = 3
+"""Worker losses in one turn after which the engine is told to give the node up instead of trying again."""
+HARD_LOSSES = 5
+"""Losses after which even telling the engine has failed, and the store closes the process itself."""
+
+_OPEN = "('INIT', 'RUNNING', 'BLOCKED')"
+
+_TAKE_BACK = f"""
+WITH expired AS (
+  SELECT id FROM nodes WHERE lease_expires_at < now()
+   ORDER BY lease_expires_at LIMIT %(batch)s FOR NO KEY UPDATE SKIP LOCKED
+), taken AS (
+  UPDATE nodes n
+     SET lease_owner = NULL, lease_expires_at = NULL, losses = n.losses + 1, hints = 0,
+         due_at = coalesce(n.due_at, now()), next_hint_at = now() + make_interval(secs => %(grace)s)
+    FROM expired WHERE n.id = expired.id
+  RETURNING n.id, n.turn, n.process_id
+)
+SELECT t.id, t.turn, p.engine, p.priority FROM taken t JOIN processes p ON p.id = t.process_id WHERE p.status IN {_OPEN}
+"""
+
+_REPUBLISH = f"""
+WITH overdue AS (
+  SELECT n.id FROM nodes n JOIN processes p ON p.id = n.process_id
+   WHERE n.next_hint_at <= now() AND n.lease_expires_at IS NULL AND n.due_at <= now() AND p.status IN {_OPEN}
+   ORDER BY n.next_hint_at LIMIT %(batch)s FOR NO KEY UPDATE OF n SKIP LOCKED
+), hinted AS (
+  UPDATE nodes n
+     SET hints = n.hints + 1,
+         next_hint_at = now() + make_interval(secs => least(%(grace)s * 2 ^ least(n.hints, 10), %(longest)s))
+    FROM overdue WHERE n.id = overdue.id
+  RETURNING n.id, n.turn, n.process_id
+)
+SELECT h.id, h.turn, p.engine, p.priority FROM hinted h JOIN processes p ON p.id = h.process_id
+"""
+
+# The queues named are empty, so whatever has been due there for more than a moment has lost its message (a flush, a
+# fail-over, an eviction): no need to wait for the back-off, which exists for long honest backlogs. It limits itself:
+# once hints lie in the queue it is no longer empty.
+_REPUBLISH_LOST = f"""
+WITH lost AS (
+  SELECT n.id FROM nodes n JOIN processes p ON p.id = n.process_id
+   WHERE n.due_at <= now() - make_interval(secs => %(age)s) AND n.lease_expires_at IS NULL
+     AND p.engine = ANY(%(engines)s::text[]) AND p.status IN {_OPEN}
+   ORDER BY n.due_at LIMIT %(batch)s FOR NO KEY UPDATE OF n SKIP LOCKED
+), hinted AS (
+  UPDATE nodes n SET hints = 0, next_hint_at = now() + make_interval(secs => %(grace)s)
+    FROM lost WHERE n.id = lost.id
+  RETURNING n.id, n.turn, n.process_id
+)
+SELECT h.id, h.turn, p.engine, p.priority FROM hinted h JOIN processes p ON p.id = h.process_id
+"""
+
+_REACTIVATE_PARENTS = f"""
+WITH ready AS (
+  SELECT n.id FROM nodes n
+   WHERE n.awaiting_post_children AND n.due_at IS NULL AND n.lease_expires_at IS NULL
+     AND NOT EXISTS (SELECT 1 FROM nodes c WHERE c.parent_id = n.id AND c.settled_at IS NULL)
+   ORDER BY n.id LIMIT %(batch)s FOR NO KEY UPDATE SKIP LOCKED
+), woken AS (
+  UPDATE nodes n SET open_children = 0, due_at = now(), hints = 0,
+         next_hint_at = now() + make_interval(secs => %(grace)s)
+    FROM ready WHERE n.id = ready.id
+  RETURNING n.id, n.turn, n.process_id
+)
+SELECT w.id, w.turn, p.engine, p.priority FROM woken w JOIN processes p ON p.id = w.process_id WHERE p.status IN {_OPEN}
+"""
+
+_WAKE_CALLERS = f"""
+WITH ready AS (
+  SELECT n.id FROM nodes n
+   WHERE n.status = 'WAITING' AND n.open_calls > 0 AND n.lease_expires_at IS NULL
+     AND NOT EXISTS (SELECT 1 FROM processes s WHERE s.parent_node_id = n.id AND s.status <> 'CLOSED')
+   ORDER BY n.id LIMIT %(batch)s FOR NO KEY UPDATE SKIP LOCKED
+), woken AS (
+  UPDATE nodes n SET open_calls = 0, due_at = now(), next_hint_at = now() + make_interval(secs => %(grace)s), hints = 0
+    FROM ready WHERE n.id = ready.id
+  RETURNING n.id, n.turn, n.process_id
+)
+SELECT w.id, w.turn, p.engine, p.priority FROM woken w JOIN processes p ON p.id = w.process_id WHERE p.status IN {_OPEN}
+"""
+
+# Past the deadline nothing waits any longer: parked and delayed nodes become due, and their engine concludes.
+_WAKE_OVERDUE = f"""
+WITH late AS (
+  SELECT n.id FROM processes root
+    JOIN processes p ON p.root_id = root.id AND p.status IN {_OPEN}
+    JOIN nodes n ON n.process_id = p.id
+   WHERE root.deadline_at <= now() AND root.status <> 'CLOSED' AND n.settled_at IS NULL AND n.lease_expires_at IS NULL
+     AND (n.due_at IS NULL OR n.due_at > now()) AND NOT n.awaiting_post_children AND n.status <> 'PENDING'
+   LIMIT %(batch)s FOR NO KEY UPDATE OF n SKIP LOCKED
+), woken AS (
+  UPDATE nodes n SET due_at = now(), next_hint_at = now() + make_interval(secs => %(grace)s), hints = 0
+    FROM late WHERE n.id = late.id
+  RETURNING n.id, n.turn, n.process_id
+)
+SELECT w.id, w.turn, p.engine, p.priority FROM woken w JOIN processes p ON p.id = w.process_id
+"""
+
+_POISONED = f"""
+SELECT DISTINCT n.process_id FROM nodes n JOIN processes p ON p.id = n.process_id
+ WHERE n.losses >= {HARD_LOSSES} AND n.lease_expires_at IS NULL AND n.settled_at IS NULL AND p.status IN {_OPEN}
+ LIMIT %(batch)s
+"""
+
+
+def _turns(database: Database, sql: str, **params: Any) -> list[Turn]:
+    rows = database.statement(sql, {"grace": HINT_GRACE_SECONDS, **params})
+    return [Turn(node_id=row[0], turn=row[1], engine=row[2], priority=row[3]) for row in rows]
+
+
+def take_back_expired(database: Database, *, batch: int) -> list[Turn]:
+    """Free leases whose holder did not extend them in time, counting one worker loss each."""
+    return _turns(database, _TAKE_BACK, batch=batch)
+
+
+def republish_due(database: Database, *, batch: int, longest_seconds: float = 300.0) -> list[Turn]:
+    """Due turns whose hint is overdue; each is hinted again after twice as long, up to ``longest_seconds``."""
+    return _turns(database, _REPUBLISH, batch=batch, longest=longest_seconds)
+
+
+def republish_lost(database: Database, engines: list[str], *, batch: int, age_seconds: float) -> list[Turn]:
+    """Turns of engines whose queue is empty, due for at least ``age_seconds``: their messages are gone."""
+    return _turns(database, _REPUBLISH_LOST, batch=batch, age=age_seconds, engines=engines)
+
+
+def reactivate_parents(database: Database, *, batch: int) -> list[Turn]:
+    """Parents whose whole subtree is settled. The commit's counter is the fast path, this is the guarantee."""
+    return _turns(database, _REACTIVATE_PARENTS, batch=batch)
+
+
+def wake_callers(database: Database, *, batch: int) -> list[Turn]:
+    """Nodes parked on sub-processes that are all closed."""
+    return _turns(database, _WAKE_CALLERS, batch=batch)
+
+
+def wake_overdue(database: Database, *, batch: int) -> list[Turn]:
+    """Waiting nodes of processes past their deadline."""
+    return _turns(database, _WAKE_OVERDUE, batch=batch)
+
+
+def poisoned_processes(database: Database, *, batch: int) -> list[UUID]:
+    """Processes with a turn that killed so many workers that not even its engine may look at it again."""
+    return [row[0] for row in database.statement(_POISONED, {"batch": batch})]

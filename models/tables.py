@@ -1,0 +1,269 @@
+"""The tables, as SQLAlchemy Core metadata. The only reader of this module is ``models.store`` (and Alembic).
+
+Narrow hot tables (``processes``, ``nodes``) carry what a turn moves; texts live beside them (``process_inputs``,
+``results``, ``artifacts``). CHECK constraints hold the invariants; each hot status has one partial index.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Numeric,
+    SmallInteger,
+    Table,
+    Text,
+    Uuid,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSON, JSONB
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "%(table_name)s_%(column_0_N_name)s_idx",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s_check",
+        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
+        "pk": "%(table_name)s_pkey",
+    }
+)
+
+# Rows of the hot tables are updated several times each; free room in the page keeps the new version beside the old one.
+_HOT: dict[str, Any] = {"postgresql_with": {"fillfactor": "75", "autovacuum_vacuum_scale_factor": "0.02"}}
+
+
+def _created() -> Column[object]:
+    return Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now())
+
+
+processes = Table(
+    "processes",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("root_id", Uuid, ForeignKey("processes.id", ondelete="CASCADE"), nullable=False),
+    Column(
+        "parent_node_id",
+        BigInteger,
+        ForeignKey("nodes.id", ondelete="CASCADE", use_alter=True, name="processes_parent_node_id_fkey"),
+    ),
+    Column("parent_key", Text),
+    Column("tenant", Text, nullable=False),
+    Column("project", Text, nullable=False),
+    Column("engine", Text, nullable=False),
+    Column("recipe_name", Text, nullable=False),
+    Column("status", Text, nullable=False, server_default="INIT"),
+    Column("close_reason", Text),
+    Column("priority", SmallInteger, nullable=False, server_default=text("3")),
+    Column("max_calls", Integer),
+    Column("max_tokens", BigInteger),
+    Column("max_cost_usd", Numeric(14, 6)),
+    Column("deadline_at", DateTime(timezone=True)),
+    Column("used_calls", Integer, nullable=False, server_default=text("0")),
+    Column("used_tokens", BigInteger, nullable=False, server_default=text("0")),
+    Column("used_cost_usd", Numeric(14, 6), nullable=False, server_default=text("0")),
+    Column("reserved_calls", Integer, nullable=False, server_default=text("0")),
+    Column("reserved_tokens", BigInteger, nullable=False, server_default=text("0")),
+    Column("reserved_cost_usd", Numeric(14, 6), nullable=False, server_default=text("0")),
+    Column("callback", JSONB),
+    Column("trace_context", JSONB, nullable=False, server_default=text("'{}'")),
+    _created(),
+    Column("started_at", DateTime(timezone=True)),
+    Column("closed_at", DateTime(timezone=True)),
+    Column("delivered_at", DateTime(timezone=True)),
+    Column("delivery_attempts", Integer, nullable=False, server_default=text("0")),
+    CheckConstraint("status IN ('INIT', 'RUNNING', 'BLOCKED', 'SUSPENDED', 'CLOSED')", name="status"),
+    CheckConstraint(
+        "(status = 'CLOSED') = (closed_at IS NOT NULL) AND (status = 'CLOSED') = (close_reason IS NOT NULL)",
+        name="closed",
+    ),
+    CheckConstraint("close_reason IN ('DONE', 'FAILED', 'STOPPED')", name="close_reason"),
+    CheckConstraint("(parent_node_id IS NULL) = (root_id = id)", name="root"),
+    CheckConstraint("priority BETWEEN 0 AND 9", name="priority"),
+    CheckConstraint("reserved_calls >= 0 AND reserved_tokens >= 0 AND reserved_cost_usd >= 0", name="reserved"),
+    Index("processes_parent_node_id_idx", "parent_node_id", postgresql_where=text("parent_node_id IS NOT NULL")),
+    Index("processes_root_id_idx", "root_id"),
+    Index("processes_created_at_idx", "created_at"),
+    Index(
+        "processes_undelivered_idx",
+        "closed_at",
+        postgresql_where=text("status = 'CLOSED' AND delivered_at IS NULL"),
+    ),
+    Index(
+        "processes_deadline_idx",
+        "deadline_at",
+        postgresql_where=text("deadline_at IS NOT NULL AND status <> 'CLOSED'"),
+    ),
+    **_HOT,
+)
+
+process_inputs = Table(
+    "process_inputs",
+    metadata,
+    Column("process_id", Uuid, ForeignKey("processes.id", ondelete="CASCADE"), primary_key=True),
+    Column("goal", Text, nullable=False),
+    # JSON and not JSONB: a schema's properties keep their author's order, which models follow when they write.
+    Column("params", JSON, nullable=False),
+    Column("recipe", JSON, nullable=False),
+)
+
+results = Table(
+    "results",
+    metadata,
+    Column("process_id", Uuid, ForeignKey("processes.id", ondelete="CASCADE"), primary_key=True),
+    Column("wrapper", JSON, nullable=False),
+    _created(),
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("process_id", Uuid, ForeignKey("processes.id", ondelete="CASCADE"), nullable=False),
+    Column("parent_id", BigInteger, ForeignKey("nodes.id", ondelete="CASCADE")),
+    Column("order_key", ARRAY(BigInteger), nullable=False, server_default=text("'{}'")),
+    Column("depth", Integer, nullable=False, server_default=text("0")),
+    Column("kind", Text, nullable=False),
+    Column("goal", Text, nullable=False, server_default=""),
+    Column("status", Text, nullable=False, server_default="PENDING"),
+    Column("phase", Text, nullable=False),
+    Column("cursor", JSONB, nullable=False, server_default=text("'{}'")),
+    Column("transport", JSONB, nullable=False, server_default=text("'{}'")),
+    Column("failure", Text),
+    Column("child_mode", Text),
+    Column("awaiting_post_children", Boolean, nullable=False, server_default=text("false")),
+    Column("open_children", Integer, nullable=False, server_default=text("0")),
+    Column("open_calls", Integer, nullable=False, server_default=text("0")),
+    Column("spawned_calls", Integer, nullable=False, server_default=text("0")),
+    Column("turn", Integer, nullable=False, server_default=text("1")),
+    Column("due_at", DateTime(timezone=True)),
+    Column("next_hint_at", DateTime(timezone=True)),
+    Column("hints", Integer, nullable=False, server_default=text("0")),
+    Column("fence", BigInteger, nullable=False, server_default=text("0")),
+    Column("lease_owner", Text),
+    Column("lease_expires_at", DateTime(timezone=True)),
+    Column("losses", Integer, nullable=False, server_default=text("0")),
+    Column("reserved_calls", Integer, nullable=False, server_default=text("0")),
+    Column("reserved_tokens", BigInteger, nullable=False, server_default=text("0")),
+    Column("reserved_cost_usd", Numeric(14, 6), nullable=False, server_default=text("0")),
+    _created(),
+    Column("started_at", DateTime(timezone=True)),
+    Column("settled_at", DateTime(timezone=True)),
+    CheckConstraint("status IN ('PENDING', 'RUNNING', 'WAITING', 'DONE', 'FAILED', 'SKIPPED')", name="status"),
+    CheckConstraint("child_mode IN ('SEQUENTIAL', 'PARALLEL')", name="child_mode"),
+    CheckConstraint(
+        "(settled_at IS NOT NULL) = (status IN ('DONE', 'FAILED', 'SKIPPED') AND NOT awaiting_post_children)",
+        name="settled",
+    ),
+    CheckConstraint(
+        "settled_at IS NULL OR (due_at IS NULL AND next_hint_at IS NULL AND lease_expires_at IS NULL)",
+        name="settled_is_quiet",
+    ),
+    CheckConstraint("(lease_owner IS NULL) = (lease_expires_at IS NULL)", name="lease"),
+    CheckConstraint("open_children >= 0 AND open_calls >= 0", name="counters"),
+    Index("nodes_process_id_idx", "process_id", "id"),
+    Index("nodes_siblings_idx", "parent_id", "order_key", unique=True, postgresql_where=text("parent_id IS NOT NULL")),
+    Index(
+        "nodes_next_sibling_idx",
+        "parent_id",
+        "order_key",
+        postgresql_where=text("parent_id IS NOT NULL AND status = 'PENDING' AND due_at IS NULL"),
+    ),
+    Index(
+        "nodes_hint_idx", "next_hint_at", postgresql_where=text("next_hint_at IS NOT NULL AND lease_expires_at IS NULL")
+    ),
+    Index("nodes_due_idx", "due_at", postgresql_where=text("due_at IS NOT NULL AND lease_expires_at IS NULL")),
+    Index("nodes_leased_idx", "lease_expires_at", postgresql_where=text("lease_expires_at IS NOT NULL")),
+    Index("nodes_poisoned_idx", "id", postgresql_where=text("losses >= 5")),
+    Index("nodes_awaiting_idx", "id", postgresql_where=text("awaiting_post_children AND due_at IS NULL")),
+    Index("nodes_calling_idx", "id", postgresql_where=text("status = 'WAITING' AND open_calls > 0")),
+    **_HOT,
+)
+
+artifacts = Table(
+    "artifacts",
+    metadata,
+    Column("node_id", BigInteger, ForeignKey("nodes.id", ondelete="CASCADE"), primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("content", Text, nullable=False),
+    _created(),
+)
+
+phase_records = Table(
+    "phase_records",
+    metadata,
+    Column("node_id", BigInteger, ForeignKey("nodes.id", ondelete="CASCADE"), primary_key=True),
+    Column("turn", Integer, primary_key=True),
+    Column("phase", Text, nullable=False),
+    Column("iteration", Integer, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("forced", Boolean, nullable=False, server_default=text("false")),
+    Column("output", JSONB),
+    Column("model", Text),
+    Column("tokens", BigInteger),
+    Column("cost_usd", Numeric(14, 6)),
+    Column("replaced_characters", Integer, nullable=False, server_default=text("0")),
+    Column("started_at", DateTime(timezone=True)),
+    _created(),
+)
+
+llm_calls = Table(
+    "llm_calls",
+    metadata,
+    Column("node_id", BigInteger, ForeignKey("nodes.id", ondelete="CASCADE"), primary_key=True),
+    Column("turn", Integer, primary_key=True),
+    Column("process_id", Uuid, nullable=False),
+    Column("root_id", Uuid, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("provider", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("error_kind", Text),
+    Column("stop_reason", Text, nullable=False),
+    Column("structured_path", Text),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("cache_read_tokens", BigInteger, nullable=False),
+    Column("cache_write_tokens", BigInteger, nullable=False),
+    Column("cost_usd", Numeric(14, 6)),
+    Column("latency_ms", Integer, nullable=False),
+    Column("reached_inference", Boolean, nullable=False),
+    _created(),
+    Index("llm_calls_root_id_idx", "root_id"),
+)
+
+messages = Table(
+    "messages",
+    metadata,
+    # The sequence gives the order; timestamps of one transaction are all equal.
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("process_id", Uuid, ForeignKey("processes.id", ondelete="CASCADE"), nullable=False),
+    Column("node_id", BigInteger, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    _created(),
+    CheckConstraint("role IN ('system', 'user', 'assistant', 'tool')", name="role"),
+    Index("messages_process_id_id_idx", "process_id", "id"),
+    Index("messages_result_idx", "process_id", unique=True, postgresql_where=text("kind = 'result'")),
+)
+
+dead_letters = Table(
+    "dead_letters",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("task", Text, nullable=False),
+    Column("problem", Text, nullable=False),
+    Column("payload", Text, nullable=False),
+    _created(),
+)

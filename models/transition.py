@@ -1,0 +1,215 @@
+"""The value an engine returns: what one turn changes. Written as a whole by ``models.store.commit`` or not at all.
+
+A transition is data: status, cursor, reason and effects. Every effect is a row to write, so no effect needs an
+interpreter of its own; enqueueing the turns that became due is the only thing left outside the commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import UUID
+
+from models.records import ChildMode, CloseReason, NodeStatus, Reason, is_settled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendMessage:
+    """One row of chat history. ``role`` is user, assistant, system or tool."""
+
+    role: str
+    kind: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteArtifact:
+    """A big text of the node, upserted by ``(node, key)``."""
+
+    key: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewChild:
+    """A child node. ``order_key`` sorts among siblings; longer keys insert behind a sibling without moving rows."""
+
+    order_key: tuple[int, ...]
+    kind: str
+    goal: str
+    phase: str
+    cursor: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpawnChildren:
+    """Children below the node. ``SEQUENTIAL`` makes the first due, ``PARALLEL`` all of them."""
+
+    children: tuple[NewChild, ...]
+    mode: ChildMode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpawnProcess:
+    """A sub-process called by the node, which must be parked by the same transition. ``key`` finds its result again."""
+
+    id: UUID
+    key: str
+    engine: str
+    recipe_name: str
+    recipe: dict[str, Any]
+    params: dict[str, Any]
+    goal: str
+    first_phase: str
+    cursor: dict[str, Any] = field(default_factory=dict)
+    node_kind: str = "ROOT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseProcess:
+    """Closes the process with its one result. ``message`` is appended as the final assistant message."""
+
+    reason: CloseReason
+    result: dict[str, Any]
+    message: str
+
+
+Effect = AppendMessage | WriteArtifact | SpawnChildren | SpawnProcess | CloseProcess
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseNote:
+    """What the audit trail says of this turn; phase and reason come from the transition's context."""
+
+    phase: str
+    iteration: int
+    output: Any = None
+    forced: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """What one turn decided. Build it with the named constructors.
+
+    delay_seconds: when the node's next turn is due, from now on the database's clock; ``None`` parks the node until a
+    child, a sub-process or an answer wakes it. Ignored once the node is settled.
+    """
+
+    status: NodeStatus
+    phase: str
+    cursor: dict[str, Any]
+    reason: Reason
+    note: PhaseNote
+    effects: tuple[Effect, ...] = ()
+    failure: str | None = None
+    delay_seconds: float | None = 0.0
+    awaiting_post_children: bool = False
+    transport: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def settled(self) -> bool:
+        return is_settled(self.status, self.awaiting_post_children)
+
+    def with_transport(self, transport: dict[str, Any]) -> Transition:
+        """The same transition carrying the runner's own notes to the node's next turn."""
+        return replace(self, transport=transport)
+
+
+def advance(
+    phase: str,
+    cursor: dict[str, Any],
+    *,
+    note: PhaseNote,
+    reason: Reason = Reason.ADVANCED,
+    effects: tuple[Effect, ...] = (),
+    delay_seconds: float = 0.0,
+) -> Transition:
+    """The node goes on; its next turn is due after ``delay_seconds``."""
+    return Transition(
+        status=NodeStatus.RUNNING,
+        phase=phase,
+        cursor=cursor,
+        reason=reason,
+        note=note,
+        effects=effects,
+        delay_seconds=delay_seconds,
+    )
+
+
+def park(
+    phase: str,
+    cursor: dict[str, Any],
+    *,
+    note: PhaseNote,
+    reason: Reason,
+    effects: tuple[Effect, ...],
+    timeout_seconds: float | None = None,
+) -> Transition:
+    """The node waits for a sub-process or a person; ``timeout_seconds`` makes it due anyway."""
+    return Transition(
+        status=NodeStatus.WAITING,
+        phase=phase,
+        cursor=cursor,
+        reason=reason,
+        note=note,
+        effects=effects,
+        delay_seconds=timeout_seconds,
+    )
+
+
+def fan_out(
+    phase: str, cursor: dict[str, Any], *, note: PhaseNote, children: SpawnChildren, effects: tuple[Effect, ...] = ()
+) -> Transition:
+    """The node is DONE for now and comes back in ``phase`` when its whole subtree is settled."""
+    return Transition(
+        status=NodeStatus.DONE,
+        phase=phase,
+        cursor=cursor,
+        reason=Reason.FANNED_OUT,
+        note=note,
+        effects=(*effects, children),
+        delay_seconds=None,
+        awaiting_post_children=True,
+    )
+
+
+def finish(
+    phase: str,
+    cursor: dict[str, Any],
+    *,
+    note: PhaseNote,
+    effects: tuple[Effect, ...],
+    reason: Reason = Reason.CONCLUDED,
+) -> Transition:
+    """The node is settled with success."""
+    return Transition(
+        status=NodeStatus.DONE,
+        phase=phase,
+        cursor=cursor,
+        reason=reason,
+        note=note,
+        effects=effects,
+        delay_seconds=None,
+    )
+
+
+def fail(
+    phase: str,
+    cursor: dict[str, Any],
+    *,
+    note: PhaseNote,
+    failure: str,
+    effects: tuple[Effect, ...] = (),
+    reason: Reason = Reason.FAILED,
+) -> Transition:
+    """The node is settled as FAILED; ``failure`` is what parents and people read."""
+    return Transition(
+        status=NodeStatus.FAILED,
+        phase=phase,
+        cursor=cursor,
+        reason=reason,
+        note=note,
+        effects=effects,
+        failure=failure,
+        delay_seconds=None,
+    )

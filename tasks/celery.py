@@ -1,0 +1,212 @@
+"""The Celery application: ``celery -A tasks.celery worker|beat|flower``.
+
+Task names are constants. Turns carry ids only and are acknowledged early: the row is the guarantee, the message a hint.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+from uuid import UUID
+
+from celery import Celery, Task, signals
+from celery.worker.request import Request
+from kombu import Queue
+
+from models.store import processes as store
+from models.store import read
+from models.store.database import DatabaseUnavailable
+from tasks import logs
+from tasks.control import dump, jsonable, resume_process, stop_process
+from tasks.publish import CONTROL_QUEUE, engine_queue, turn_task
+from tasks.settings import current
+from tasks.submission import SubmissionError, parse_submission, prepare, rejected
+from tasks.sweeper import PRIORITY_SEPARATOR, PRIORITY_STEPS
+from tasks.wiring import Runtime, load_engines
+
+log = logging.getLogger(__name__)
+
+SUBMIT = "vancetope.submit"
+SWEEP = "vancetope.sweep"
+STATUS = "vancetope.status"
+RESULT = "vancetope.result"
+STOP = "vancetope.stop"
+SUSPEND = "vancetope.suspend"
+RESUME = "vancetope.resume"
+
+RESULT_PIECE_CHARS = 48_000
+"""``vancetope.result`` answers with at most this much of a wrapper's JSON at a time."""
+
+settings = current()
+_ENGINES = load_engines(settings.engines)
+
+app = Celery("vancetope")
+app.conf.update(
+    broker_url=settings.redis_url.get_secret_value() if settings.redis_url else None,
+    result_backend=settings.result_backend if settings.redis_url else None,
+    broker_connection_retry_on_startup=True,
+    broker_transport_options={
+        "visibility_timeout": 3600,
+        "priority_steps": list(PRIORITY_STEPS),
+        "sep": PRIORITY_SEPARATOR,
+        "queue_order_strategy": "round_robin",
+        "socket_keepalive": True,
+        "health_check_interval": 10,
+    },
+    result_backend_transport_options={"health_check_interval": 10},
+    redis_backend_health_check_interval=10,
+    redis_socket_keepalive=True,
+    task_serializer="json",
+    result_serializer="json",
+    accept_content=["json"],
+    result_expires=settings.result_expires_seconds,
+    task_acks_late=False,
+    task_ignore_result=True,
+    task_store_errors_even_if_ignored=False,
+    task_track_started=False,
+    task_default_queue=CONTROL_QUEUE,
+    task_create_missing_queues=True,
+    task_queues=[Queue(CONTROL_QUEUE), *(Queue(engine_queue(name)) for name in _ENGINES)],
+    worker_prefetch_multiplier=1,
+    worker_hijack_root_logger=False,
+    worker_redirect_stdouts=False,
+    worker_send_task_events=True,
+    task_send_sent_event=False,
+    beat_schedule={
+        "sweep": {
+            "task": SWEEP,
+            "schedule": settings.sweep_seconds,
+            # A sweep nobody took in time is pointless: the next one does the same.
+            "options": {"queue": CONTROL_QUEUE, "expires": max(10.0, settings.sweep_seconds * 5), "priority": 0},
+        }
+    },
+)
+
+runtime = Runtime(settings, app)
+
+
+class RedactedRequest(Request):
+    """What events, Flower and logs see of a task: never the arguments of a submission, which hold the prompt."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not self.name.endswith(".turn"):
+            self._argsrepr: str = "(...)"
+            self._kwargsrepr: str = "{...}"
+
+
+class VancetopeTask(Task):  # type: ignore[type-arg]
+    """Base of every task here."""
+
+    Request = f"{__name__}:RedactedRequest"
+    abstract = True
+
+
+@signals.setup_logging.connect
+def _configure_logging(**_: Any) -> None:
+    logs.configure(level=settings.log_level, style=settings.log_format, secrets=settings.secrets())
+
+
+@signals.worker_process_init.connect
+def _forked(**_: Any) -> None:
+    logs.configure(level=settings.log_level, style=settings.log_format, secrets=settings.secrets())
+
+
+@signals.worker_shutdown.connect
+@signals.worker_process_shutdown.connect
+def _closing(**_: Any) -> None:
+    runtime.close()
+
+
+def _register_turn(engine: str) -> None:
+    def run(node_id: object, turn: object) -> None:
+        if not isinstance(node_id, int) or not isinstance(turn, int):
+            _set_aside(turn_task(engine), "a turn is two whole numbers: node id, turn number", [node_id, turn])
+            return
+        runtime.runner.run(engine, node_id, turn)
+
+    run.__doc__ = f"One turn of {engine}: node id and turn number."
+    app.task(name=turn_task(engine), base=VancetopeTask, typing=False)(run)
+
+
+for _name in _ENGINES:
+    _register_turn(_name)
+
+
+def _set_aside(task: str, problem: str, payload: object) -> None:
+    log.error("message set aside", extra={"task": task, "problem": problem})
+    try:
+        store.set_aside(runtime.database, task=task, problem=problem, payload=repr(payload)[:20_000])
+    except DatabaseUnavailable as error:
+        log.error("message lost, no database to keep it", extra={"error": str(error)})
+
+
+@app.task(name=SUBMIT, base=VancetopeTask, bind=True, typing=False, autoretry_for=(DatabaseUnavailable,),
+          retry_backoff=True, retry_backoff_max=30, max_retries=None)  # fmt: skip
+def submit(self: Any, *args: Any, **payload: Any) -> None:
+    """Store a process and publish its first turn. Keyword arguments: see ``tasks.submission.Submission``.
+
+    Sent with ``task_id`` equal to ``id``, the sender's ``AsyncResult`` is the process's result; ``id`` may be left out.
+    """
+    given: object = args[0] if args and not payload else payload
+    if args and payload:
+        given = list(args)
+    identity = given.get("id") if isinstance(given, dict) else None
+    try:
+        process_id = UUID(str(identity or self.request.id))
+    except ValueError:
+        _set_aside(SUBMIT, "id (or the task id) must be a UUID", given)
+        return
+    try:
+        submission = parse_submission({**given, "id": str(process_id)} if isinstance(given, dict) else given)
+        turns = store.submit(runtime.database, [prepare(submission, settings, runtime.engines)])
+    except SubmissionError as error:
+        process, wrapper = rejected(given, process_id, error.message, settings)
+        store.submit_rejected(runtime.database, process, wrapper, error.message)
+        delivery = store.delivery_of(runtime.database, process_id)
+        if delivery is not None:
+            runtime.deliverer([delivery])
+        return
+    runtime.publisher.publish(turns)
+
+
+@app.task(name=SWEEP, base=VancetopeTask, typing=False)
+def sweep() -> None:
+    """One sweep; beat sends it."""
+    runtime.sweeper.sweep()
+
+
+@app.task(name=STATUS, base=VancetopeTask, ignore_result=False, expires=60)
+def status(process_id: str) -> dict[str, Any] | None:
+    """What is known of a process, or ``None``."""
+    found = read.status(runtime.database, UUID(process_id))
+    return None if found is None else jsonable(found)
+
+
+@app.task(name=RESULT, base=VancetopeTask, ignore_result=False, expires=60)
+def result(process_id: str, offset: int = 0) -> dict[str, Any] | None:
+    """A piece of the wrapper's JSON text from ``offset``: ``{"text", "next"}``; ``None`` while there is no result."""
+    wrapper = read.result(runtime.database, UUID(process_id))
+    if wrapper is None:
+        return None
+    text = dump(wrapper)
+    end = offset + RESULT_PIECE_CHARS
+    return {"text": text[offset:end], "next": end if end < len(text) else None}
+
+
+@app.task(name=STOP, base=VancetopeTask, ignore_result=False)
+def stop(process_id: str) -> list[str]:
+    """Stop a process and everything below it. Returns the ids closed by this call."""
+    return [str(each) for each in stop_process(runtime, UUID(process_id))]
+
+
+@app.task(name=SUSPEND, base=VancetopeTask, ignore_result=False)
+def suspend(process_id: str, abort_running: bool = False) -> bool:
+    """Suspend a process. ``False`` when it is closed, suspended already or unknown."""
+    return store.suspend(runtime.database, UUID(process_id), abort_running=abort_running)
+
+
+@app.task(name=RESUME, base=VancetopeTask, ignore_result=False)
+def resume(process_id: str) -> bool:
+    """Resume a suspended process."""
+    return resume_process(runtime, UUID(process_id))

@@ -1,0 +1,54 @@
+"""Stopping, resuming and reading processes from any face: Celery tasks, the command line, HTTP."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from models.store import processes as store
+from models.store.processes import Closing
+from tasks.wiring import Runtime
+
+
+def stop_process(wired: Runtime, process_id: UUID) -> tuple[UUID, ...]:
+    """Stop, then hand over the results of what was closed."""
+
+    def wrapper(closing: Closing) -> dict[str, Any]:
+        return wired.engines[closing.engine].wrapper(closing.cursor, error="stopped", message="stopped on request")
+
+    closed = store.stop(wired.database, process_id, wrapper)
+    deliveries = [found for each in closed if (found := store.delivery_of(wired.database, each)) is not None]
+    if deliveries:
+        wired.deliverer(deliveries)
+    return closed
+
+
+def resume_process(wired: Runtime, process_id: UUID) -> bool:
+    """Resume and publish what is due."""
+    turns = store.resume(wired.database, process_id)
+    if turns:
+        wired.publisher.publish(turns)
+    return turns is not None
+
+
+def dump(value: object) -> str:
+    """JSON text for people and other programs: times in ISO form, money as numbers."""
+    return json.dumps(jsonable(value), ensure_ascii=False)
+
+
+def jsonable(value: Any) -> Any:
+    """``value`` with ids, times and decimals as JSON has them."""
+    if isinstance(value, dict):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(item) for item in value]
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value

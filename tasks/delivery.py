@@ -1,0 +1,76 @@
+"""Handing results to whoever waits: Celery's own result backend under the process id, and the callback task.
+
+At least once: a result is marked as delivered only after it was handed over; the sweeper repeats what is not marked.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import redis
+from celery import Celery, states
+from kombu.exceptions import OperationalError
+
+from models.store.database import Database, DatabaseUnavailable
+from models.store.processes import Delivery, mark_delivered
+from tasks import faults
+
+log = logging.getLogger(__name__)
+
+
+def abridged(wrapper: dict[str, Any], limit: int) -> dict[str, Any]:
+    """The wrapper itself, or when its JSON is longer than ``limit`` bytes a note of what it is and how long.
+
+    The client fetches an oversize result in pieces, so that no message and no result key grows without bound.
+    """
+    size = len(json.dumps(wrapper, ensure_ascii=False).encode())
+    if size <= limit:
+        return wrapper
+    kept: dict[str, Any] = {key: wrapper[key] for key in ("success", "attempts", "error") if key in wrapper}
+    return {**kept, "oversize": True, "bytes": size}
+
+
+class Deliverer:
+    """Delivers results in batches."""
+
+    def __init__(self, app: Celery, database: Database, *, max_bytes: int) -> None:
+        self._app = app
+        self._database = database
+        self._max_bytes = max_bytes
+
+    def __call__(self, deliveries: list[Delivery]) -> None:
+        """Hand over and mark. What fails stays unmarked and is tried again later."""
+        done = []
+        for delivery in deliveries:
+            try:
+                self._hand_over(delivery)
+            except (OperationalError, OSError, redis.RedisError) as error:
+                log.warning(
+                    "result not delivered yet",
+                    extra={"process": str(delivery.process_id), "error": type(error).__name__},
+                )
+            else:
+                done.append(delivery.process_id)
+        faults.reach("after_delivery")
+        try:
+            mark_delivered(self._database, done)
+        except DatabaseUnavailable as error:
+            log.warning("delivery not marked, it will be repeated", extra={"error": str(error)})
+
+    def _hand_over(self, delivery: Delivery) -> None:
+        faults.reach("before_delivery")
+        process_id = str(delivery.process_id)
+        shown = abridged(delivery.wrapper, self._max_bytes)
+        self._app.backend.store_result(process_id, shown, states.SUCCESS)
+        callback = delivery.callback
+        if callback is not None:
+            self._app.send_task(
+                callback["task"],
+                args=(process_id, shown),
+                queue=callback.get("queue"),
+                ignore_result=True,
+                argsrepr=f"({process_id!r}, ...)",
+                retry=False,
+            )

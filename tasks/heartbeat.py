@@ -1,0 +1,123 @@
+"""Keeping leases alive: one thread per worker process extends all of its leases in one statement.
+
+The same round trip tells which leases are lost (taken over, stopped) or past their process's deadline; the calls made
+under them are aborted. So a lease can be short however long a call takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+from models.records import Lease
+from models.store.claim import extend_leases
+from models.store.database import Database, DatabaseUnavailable
+
+log = logging.getLogger(__name__)
+
+
+class Cancel:
+    """Tells the call made under a lease that it is no longer wanted. ``reason`` is ``lost`` or ``overdue`` once set."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[], None]] = []
+        self.reason: str | None = None
+
+    def is_set(self) -> bool:
+        return self.reason is not None
+
+    def on_cancel(self, callback: Callable[[], None]) -> Callable[[], None]:
+        with self._lock:
+            if self.reason is None:
+                self._callbacks.append(callback)
+                return lambda: self._forget(callback)
+        callback()
+        return lambda: None
+
+    def _forget(self, callback: Callable[[], None]) -> None:
+        with self._lock, contextlib.suppress(ValueError):
+            self._callbacks.remove(callback)
+
+    def set(self, reason: str) -> None:
+        """Run the callbacks, the first time only."""
+        with self._lock:
+            if self.reason is not None:
+                return
+            self.reason = reason
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+
+class Heartbeat:
+    """Holds the leases of this operating-system process. Safe to share between threads; a fork starts afresh."""
+
+    def __init__(self, database: Database, *, lease_seconds: float, on_beat: Callable[[], None] | None = None) -> None:
+        self._database = database
+        self._lease_seconds = lease_seconds
+        self._on_beat = on_beat
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._held: dict[Lease, Cancel] = {}
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self.owner = f"{socket.gethostname()}:{self._pid}"
+
+    @contextlib.contextmanager
+    def hold(self, lease: Lease) -> Iterator[Cancel]:
+        """Keep ``lease`` alive during the block."""
+        cancel = Cancel()
+        with self._lock:
+            self._held[lease] = cancel
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="vancetope-heartbeat", daemon=True)
+                self._thread.start()
+        try:
+            yield cancel
+        finally:
+            with self._lock:
+                self._held.pop(lease, None)
+
+    def ensure_own_process(self) -> None:
+        """Forget what was inherited over a fork. Called at the start of each task."""
+        if self._pid != os.getpid():
+            self._reset()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closed = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+
+    def beat(self) -> None:
+        """One round: extend what is held, cancel what is lost or overdue."""
+        with self._lock:
+            held = dict(self._held)
+        if held:
+            states = extend_leases(self._database, list(held), owner=self.owner, lease_seconds=self._lease_seconds)
+            for lease, state in states.items():
+                if state != "held":
+                    log.info("call no longer wanted", extra={"node": lease.node_id, "turn": lease.turn, "why": state})
+                    held[lease].set(state)
+        if self._on_beat is not None:
+            self._on_beat()
+
+    def _run(self) -> None:
+        # Three chances per lease: one lost beat, even two, must not cost a turn.
+        while not self._wake.wait(self._lease_seconds / 3) and not self._closed:
+            try:
+                self.beat()
+            except DatabaseUnavailable as error:
+                log.warning("heartbeat failed, trying again", extra={"error": str(error)})
+            except Exception:
+                log.exception("heartbeat failed")

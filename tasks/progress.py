@@ -1,0 +1,127 @@
+"""The progress channel and the hand-over of results: one background thread per worker process, in natural batches.
+
+Nothing here is a guarantee. Progress is for people who watch; results are handed over again by the sweeper until they
+are marked as delivered.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import redis
+
+from models.store.processes import Delivery
+
+log = logging.getLogger(__name__)
+
+MAX_PENDING = 20_000
+"""Progress events kept while Redis is slow; older ones are dropped."""
+
+
+def channel(root_id: UUID | str) -> str:
+    """The Redis pub/sub channel of a root process and everything below it."""
+    return f"vancetope:progress:{root_id}"
+
+
+class Background:
+    """Publishes progress and delivers results outside of the turn. A forked child starts its own."""
+
+    def __init__(self, client: redis.Redis, deliver: Callable[[list[Delivery]], None]) -> None:
+        self._redis = client
+        self._deliver = deliver
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._events: deque[tuple[str, dict[str, Any]]] = deque(maxlen=MAX_PENDING)
+        self._deliveries: deque[Delivery] = deque()
+        self._wake = threading.Event()
+        self._idle = threading.Event()
+        self._idle.set()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def ensure_own_process(self) -> None:
+        """Forget what was inherited over a fork."""
+        if self._pid != os.getpid():
+            self._reset()
+
+    def emit(self, root_id: UUID, event: dict[str, Any]) -> None:
+        """Queue one progress event. Never blocks, never raises."""
+        self._events.append((channel(root_id), event))
+        self._signal()
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Queue one result for its waiting callers."""
+        self._deliveries.append(delivery)
+        self._signal()
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until everything queued so far is out. ``False`` when it takes too long."""
+        return self._idle.wait(timeout)
+
+    def _signal(self) -> None:
+        self._idle.clear()
+        self._wake.set()
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="vancetope-background", daemon=True)
+                    self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            try:
+                self._drain()
+            except redis.RedisError as error:
+                log.warning("progress not published", extra={"error": type(error).__name__})
+            except Exception:
+                log.exception("background work failed; the sweeper delivers what is missing")
+            if not self._events and not self._deliveries:
+                self._idle.set()
+
+    def _drain(self) -> None:
+        deliveries = [self._deliveries.popleft() for _ in range(len(self._deliveries))]
+        if deliveries:
+            self._deliver(deliveries)
+        events = [self._events.popleft() for _ in range(len(self._events))]
+        if events:
+            pipe = self._redis.pipeline(transaction=False)
+            for name, event in events:
+                pipe.publish(name, json.dumps(event, ensure_ascii=False, default=str))
+            pipe.execute()
+
+
+class Chunks:
+    """Collects the pieces of one streamed reply and emits them some at a time."""
+
+    SIZE = 160
+
+    def __init__(self, background: Background, root_id: UUID, ids: dict[str, Any]) -> None:
+        self._background = background
+        self._root_id = root_id
+        self._ids = ids
+        self._pieces: list[str] = []
+        self._length = 0
+
+    def __call__(self, piece: str) -> None:
+        self._pieces.append(piece)
+        self._length += len(piece)
+        if self._length >= self.SIZE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Emit what is left."""
+        if self._pieces:
+            text = "".join(self._pieces)
+            self._pieces, self._length = [], 0
+            self._background.emit(self._root_id, {"kind": "chunk", **self._ids, "text": text})

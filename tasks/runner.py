@@ -1,0 +1,363 @@
+"""One turn, from claim to publication, as named steps (README, "How a turn works").
+
+No transaction is open and no connection is held while a model works; what a turn costs PostgreSQL is one claim and one
+commit. Everything a crash can lose here is a hint, and the sweeper finds the row again.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, assert_never
+
+from engines.base import (
+    Abandoned,
+    AskModel,
+    BudgetSpent,
+    Decided,
+    Engine,
+    ModelFailed,
+    ModelReplied,
+    Outcome,
+)
+from engines.llm.base import ErrorKind, LlmClient, LlmError, LlmRequest
+from engines.llm.catalogue import Candidate
+from engines.llm.policy import FailureCounts, GiveUp, RetryIn, StepDown, next_step
+from models.records import CallRecord, Reason, Turn, View
+from models.store.claim import Claim, claim_turn, postpone_turn, reserve_budget
+from models.store.clean import NotStorable
+from models.store.commit import Committed, StaleTurn, commit_turn
+from models.store.database import Database, DatabaseUnavailable
+from models.store.processes import Delivery, fail_process
+from models.store.sweep import MAX_LOSSES
+from models.transition import CloseProcess, PhaseNote, Transition, advance
+from tasks import faults
+from tasks.accounting import estimate, failed_call, finished_call, learned
+from tasks.gate import Gate, Permit
+from tasks.heartbeat import Cancel, Heartbeat
+from tasks.logs import bound
+from tasks.progress import Background, Chunks
+from tasks.publish import Publisher
+
+log = logging.getLogger(__name__)
+
+MAX_CRASHES = 3
+"""Exceptions of an engine in one turn after which the node is given up."""
+_UNHEALTHY = frozenset({ErrorKind.OVERLOADED, ErrorKind.TIMEOUT, ErrorKind.TRANSPORT})
+
+
+class Client(LlmClient, Protocol):
+    """A client that can also say beforehand who would answer."""
+
+    def candidate(self, request: LlmRequest) -> Candidate: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What one turn came to: its transition, and the call it made (if any) for the ledger."""
+
+    transition: Transition
+    call: CallRecord | None = None
+
+
+class Postponed(Exception):
+    """The turn cannot run now, and that is nobody's failure. Control flow."""
+
+    def __init__(self, delay_seconds: float) -> None:
+        super().__init__(delay_seconds)
+        self.delay_seconds = delay_seconds
+
+
+class TurnRunner:
+    """Runs turns. One per worker process; safe to share between threads."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        engines: Mapping[str, Engine],
+        client: Client,
+        heartbeat: Heartbeat,
+        gate: Gate,
+        publisher: Publisher,
+        background: Background,
+        lease_seconds: float,
+        burst: int = 1,
+        burst_seconds: float = 10.0,
+        commit_patience_seconds: float = 120.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._database = database
+        self._engines = engines
+        self._client = client
+        self._heartbeat = heartbeat
+        self._gate = gate
+        self._publisher = publisher
+        self._background = background
+        self._lease_seconds = lease_seconds
+        self._burst = burst
+        self._burst_seconds = burst_seconds
+        self._patience = commit_patience_seconds
+        self._clock = clock
+
+    def run(self, engine_name: str, node_id: int, turn: int) -> int:
+        """Run the turn if it is still due, and with ``burst`` > 1 the node's next ones. Returns how many were run."""
+        self._heartbeat.ensure_own_process()
+        self._background.ensure_own_process()
+        started = self._clock()
+        done = 0
+        while True:
+            last = done + 1 >= self._burst or self._clock() - started >= self._burst_seconds
+            following = self._one(engine_name, node_id, turn, keep_next=not last)
+            if following is None:
+                return done
+            done += 1
+            if following.next_turn is None or last:
+                return done
+            turn = following.next_turn.turn
+
+    def _one(self, engine_name: str, node_id: int, turn: int, *, keep_next: bool) -> Committed | None:
+        engine = self._engines[engine_name]
+        try:
+            claim = claim_turn(
+                self._database,
+                node_id,
+                turn,
+                owner=self._heartbeat.owner,
+                lease_seconds=self._lease_seconds,
+                history=engine.history,
+                nonce=secrets.token_hex(4),
+            )
+        except DatabaseUnavailable as error:
+            log.warning(
+                "turn not claimed, the sweeper will bring it back", extra={"node": node_id, "error": str(error)}
+            )
+            return None
+        if claim is None:
+            return None
+        faults.reach("after_claim")
+        with bound(process=str(claim.lease.process_id), node=node_id, turn=turn, engine=engine_name):
+            return self._claimed(engine, claim, keep_next=keep_next)
+
+    def _claimed(self, engine: Engine, claim: Claim, *, keep_next: bool) -> Committed | None:
+        began = self._clock()
+        with self._heartbeat.hold(claim.lease) as cancel:
+            try:
+                step, claim = self._work(engine, claim, cancel)
+                faults.reach("before_commit")
+                committed = self._commit(claim, step, self._clock() - began)
+            except Postponed as wait:
+                self._postpone(claim, wait.delay_seconds)
+                return None
+            except StaleTurn:
+                log.info("turn is no longer ours, nothing written")
+                return None
+            except DatabaseUnavailable as error:
+                log.error("commit given up, the lease will run out", extra={"error": str(error)})
+                return None
+        faults.reach("after_commit")
+        self._announce(claim.view, step.transition, committed)
+        keep = committed.next_turn if keep_next else None
+        self._publish([turn for turn in committed.due if turn is not keep])
+        faults.reach("after_publish")
+        return committed
+
+    # -- from the view to a transition -----------------------------------------------------------------------------
+
+    def _work(self, engine: Engine, claim: Claim, cancel: Cancel) -> tuple[Step, Claim]:
+        """Prepare, act, decide. An exception of the engine is contained here, and counted."""
+        view = claim.view
+        try:
+            if view.node.losses >= MAX_LOSSES:
+                why = f"{view.node.losses} workers were lost while they ran this turn"
+                return Step(transition=engine.decide(view, Abandoned(why=why))), claim
+            crashes = view.node.transport.get("crashes", 0)
+            if crashes >= MAX_CRASHES:
+                why = f"the engine failed {crashes} times on this turn: {view.node.transport.get('crash', '')}"
+                return Step(transition=engine.decide(view, Abandoned(why=why))), claim
+            need = engine.prepare(view)
+            match need:
+                case Decided():
+                    return Step(transition=need.transition), claim
+                case AskModel():
+                    return self._ask(engine, claim, need, cancel)
+                case _:
+                    assert_never(need)
+        except (Postponed, StaleTurn, DatabaseUnavailable, faults.InjectedFault):
+            raise
+        except Exception as error:
+            return self._crashed(engine, view, error), claim
+
+    def _ask(self, engine: Engine, claim: Claim, need: AskModel, cancel: Cancel) -> tuple[Step, Claim]:
+        view = claim.view
+        if view.process.overdue:
+            return self._spent(engine, view, "the deadline of the process has passed"), claim
+        request = learned(need.request, view.node.transport)
+        try:
+            candidate = self._client.candidate(request)
+        except LlmError as error:
+            return self._failed(engine, view, need, error), claim
+        if view.process.limits_counted:
+            tokens, cost = estimate(request, candidate)
+            reserved = reserve_budget(self._database, claim, tokens=tokens, cost_usd=cost)
+            if reserved is None:
+                return self._spent(engine, view, "the budget of the process is spent"), claim
+            claim = replace(claim, reserved=reserved)
+        permit = self._gate.enter(candidate.provider_name)
+        if not isinstance(permit, Permit):
+            raise Postponed(permit * (0.9 + 0.2 * random.random()))
+        faults.reach("before_call")
+        return self._call(engine, claim, need, request, permit, cancel), claim
+
+    def _call(
+        self, engine: Engine, claim: Claim, need: AskModel, request: LlmRequest, permit: Permit, cancel: Cancel
+    ) -> Step:
+        view = claim.view
+        chunks = Chunks(self._background, view.process.root_id, {"process": str(view.process.id), "node": view.node.id})
+        outcome = "neutral"
+        try:
+            reply = self._client.complete(request, cancel=cancel, on_chunk=chunks)
+            outcome = "ok"
+        except LlmError as error:
+            outcome = "failed" if error.kind in _UNHEALTHY else "neutral" if error.kind is ErrorKind.CANCELLED else "ok"
+            faults.reach("after_call")
+            if error.kind is ErrorKind.CANCELLED:
+                return self._cancelled(engine, view, need, error, cancel)
+            return self._failed(engine, view, need, error)
+        finally:
+            self._gate.leave(permit, outcome)
+            chunks.flush()
+        faults.reach("after_call")
+        transition = self._decide(engine, view, ModelReplied(reply=reply))
+        return Step(transition=transition, call=finished_call(reply, need.attempt))
+
+    def _decide(self, engine: Engine, view: View, outcome: Outcome) -> Transition:
+        """The engine's decision; what was learned about the model stays with the node, failures are forgotten."""
+        kept: dict[str, Any] = {
+            key: view.node.transport[key] for key in ("path", "without") if key in view.node.transport
+        }
+        return engine.decide(view, outcome).with_transport(kept)
+
+    def _spent(self, engine: Engine, view: View, limit: str) -> Step:
+        return Step(transition=self._decide(engine, view, BudgetSpent(limit=limit)))
+
+    def _cancelled(self, engine: Engine, view: View, need: AskModel, error: LlmError, cancel: Cancel) -> Step:
+        if cancel.reason != "overdue":
+            raise StaleTurn("the call was aborted: its lease is lost")
+        transition = self._decide(engine, view, BudgetSpent(limit="the deadline of the process has passed"))
+        return Step(transition=transition, call=failed_call(error, need.attempt))
+
+    def _failed(self, engine: Engine, view: View, need: AskModel, error: LlmError) -> Step:
+        """Ask the policy: again later, again differently, or it is the engine's to conclude."""
+        transport = view.node.transport
+        counts = FailureCounts.from_json(transport.get("failures"))
+        step = next_step(error, counts, jitter=random.random())
+        call = failed_call(error, need.attempt) if error.kind is not ErrorKind.NOT_CONFIGURED else None
+        log.info(
+            "call failed", extra={"kind": error.kind.value, "provider": error.provider, "next": type(step).__name__}
+        )
+        if isinstance(step, GiveUp):
+            return Step(transition=self._decide(engine, view, ModelFailed(error=error)), call=call)
+        after: dict[str, Any] = {**transport, "failures": counts.after(error).to_json()}
+        delay, reason = 0.0, Reason.STEPPED_DOWN
+        match step:
+            case RetryIn():
+                delay, reason = step.seconds, Reason.RETRY_LATER
+            case StepDown():
+                if step.path is not None:
+                    after["path"] = step.path.value
+                if step.parameter is not None:
+                    after["without"] = sorted({*transport.get("without", ()), step.parameter})
+            case _:
+                assert_never(step)
+        note = PhaseNote(
+            phase=view.node.phase,
+            iteration=need.attempt,
+            output={"error": error.kind.value, "message": error.message, "delaySeconds": round(delay, 3)},
+        )
+        again = advance(view.node.phase, view.node.cursor, note=note, reason=reason, delay_seconds=delay)
+        return Step(transition=again.with_transport(after), call=call)
+
+    def _crashed(self, engine: Engine, view: View, error: Exception) -> Step:
+        """An exception in an engine: kept with its traceback in the log, tried again, given up after a few times."""
+        log.exception("engine failed", extra={"engine": engine.name})
+        transport = view.node.transport
+        crashes = transport.get("crashes", 0) + 1
+        if crashes > MAX_CRASHES:
+            message = f"the engine failed {crashes} times, also when told to give up: {type(error).__name__}: {error}"
+            fail_process(
+                self._database,
+                view.process.id,
+                lambda closing: engine.wrapper(closing.cursor, error="internal_error", message=message),
+                failure=message,
+            )
+            raise StaleTurn("closed as failed") from error
+        note = PhaseNote(
+            phase=view.node.phase, iteration=crashes, output={"crash": f"{type(error).__name__}: {error}"[:2000]}
+        )
+        again = advance(
+            view.node.phase, view.node.cursor, note=note, reason=Reason.CRASHED, delay_seconds=2.0 ** (crashes - 1)
+        )
+        return Step(
+            transition=again.with_transport(
+                {**transport, "crashes": crashes, "crash": f"{type(error).__name__}: {error}"[:500]}
+            )
+        )
+
+    # -- the commit and what follows -------------------------------------------------------------------------------
+
+    def _commit(self, claim: Claim, step: Step, elapsed: float) -> Committed:
+        """Commit, waiting out a restart of PostgreSQL: the reply is paid for, and nobody else can claim meanwhile."""
+        deadline = self._clock() + self._patience
+        pause = 0.1
+        while True:
+            try:
+                return commit_turn(self._database, claim, step.transition, call=step.call, elapsed_seconds=elapsed)
+            except NotStorable as error:
+                # The engine produced something no JSON has. Keeping the turn would only repeat it.
+                return commit_turn(
+                    self._database,
+                    claim,
+                    self._crashed(self._engines[claim.view.process.engine], claim.view, error).transition,
+                    call=step.call,
+                    elapsed_seconds=elapsed,
+                )
+            except DatabaseUnavailable as error:
+                if self._clock() + pause > deadline:
+                    raise
+                log.warning("commit failed, trying again", extra={"error": str(error)})
+                time.sleep(pause)
+                pause = min(pause * 2, 2.0)
+
+    def _postpone(self, claim: Claim, delay: float) -> None:
+        try:
+            postpone_turn(self._database, claim, delay_seconds=delay)
+        except DatabaseUnavailable as error:
+            log.warning("turn not given back, its lease will run out", extra={"error": str(error)})
+
+    def _announce(self, view: View, transition: Transition, committed: Committed) -> None:
+        process = view.process
+        event = {
+            "kind": "turn",
+            "process": str(process.id),
+            "node": view.node.id,
+            "turn": view.node.turn,
+            "phase": transition.phase,
+            "status": transition.status.value,
+            "reason": transition.reason.value,
+        }
+        self._background.emit(process.root_id, event)
+        if not committed.closed:
+            return
+        self._background.emit(process.root_id, {"kind": "closed", "process": str(process.id)})
+        if process.parent_node_id is None:
+            close = next(effect for effect in transition.effects if isinstance(effect, CloseProcess))
+            self._background.deliver(Delivery(process_id=process.id, wrapper=close.result, callback=process.callback))
+
+    def _publish(self, turns: list[Turn]) -> None:
+        if turns:
+            self._publisher.publish(turns)

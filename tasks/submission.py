@@ -1,0 +1,181 @@
+"""From what a caller asks for to a process that can be stored: recipe, parameters, limits, all checked here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
+from pydantic.alias_generators import to_camel
+from uuid_utils.compat import uuid7
+
+from engines.base import Engine
+from engines.errors import EngineError, RecipeError
+from engines.recipes.cascade import (
+    TENANT_PROJECT,
+    BundledRecipes,
+    RecipeSource,
+    check_engine,
+    effective_params,
+    resolve,
+)
+from engines.recipes.model import Recipe
+from models.records import BROKER_PRIORITY, Limits, NewProcess, Priority
+from tasks.settings import Settings
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+class SubmissionError(EngineError):
+    """The request cannot become a process. The message names the field, what was found and what would be right."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, populate_by_name=True, frozen=True)
+
+
+class Callback(_Part):
+    """A Celery task to send when the process closes: ``task(process_id, wrapper)``, at least once."""
+
+    task: Annotated[str, Field(min_length=1, max_length=200)]
+    queue: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+
+class Budget(_Part):
+    """Hard limits of the process, sub-processes included. Money is US dollars, the deadline counts from submission."""
+
+    max_calls: Annotated[int, Field(ge=1)] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_cost_usd: Annotated[float, Field(gt=0)] | None = None
+    deadline_seconds: Annotated[float, Field(gt=0)] | None = None
+
+
+class Submission(_Part):
+    """The payload of ``vancetope.submit``. Keys in camelCase (``traceContext``) or snake_case."""
+
+    id: UUID = Field(default_factory=uuid7)
+    """The process id, chosen by the caller: sending the same one again changes nothing."""
+    recipe: Annotated[str, Field(min_length=1, max_length=200)]
+    params: dict[str, JsonValue] = Field(default_factory=dict)
+    goal: str = ""
+    tenant: str | None = None
+    project: str | None = None
+    priority: Priority = Priority.NORMAL
+    limits: Budget = Budget()
+    callback: Callback | None = None
+    trace_context: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("tenant", "project")
+    @classmethod
+    def _plain_name(cls, value: str | None) -> str | None:
+        if value is not None and not _NAME.fullmatch(value):
+            raise ValueError("must be letters, digits, '_', '.', '-', at most 64, beginning with a letter or digit")
+        return value
+
+
+def parse_submission(payload: object) -> Submission:
+    """Check the payload's form. Raises :class:`SubmissionError` naming every field at fault."""
+    if not isinstance(payload, Mapping):
+        raise SubmissionError(f"the payload must be an object with at least 'recipe', not {type(payload).__name__}")
+    try:
+        return Submission.model_validate(payload)
+    except ValidationError as error:
+        problems = (
+            f"{'.'.join(str(part) for part in item['loc']) or 'payload'}: {item['msg']}"
+            for item in error.errors(include_input=False, include_url=False)
+        )
+        raise SubmissionError("; ".join(problems)) from None
+
+
+def recipe_sources(settings: Settings, tenant: str, project: str) -> list[RecipeSource]:
+    """The cascade: ``TENANT/PROJECT``, ``TENANT/_tenant`` and the top of ``recipes_dir``, then the bundled ones."""
+    sources: list[RecipeSource] = []
+    root: Path | None = settings.recipes_dir
+    if root is not None:
+        sources = [BundledRecipes(folder) for folder in (root / tenant / project, root / tenant / TENANT_PROJECT, root)]
+    return [*sources, BundledRecipes()]
+
+
+def prepare(submission: Submission, settings: Settings, engines: Mapping[str, Engine]) -> NewProcess:
+    """Resolve the recipe and put everything together. Raises :class:`SubmissionError`."""
+    tenant = submission.tenant or settings.tenant
+    project = submission.project or settings.project
+    try:
+        recipe = resolve(submission.recipe, recipe_sources(settings, tenant, project))
+        check_engine(recipe, engines)
+    except RecipeError as error:
+        raise SubmissionError(f"recipe: {error.message}") from None
+    if recipe.internal:
+        raise SubmissionError(f"recipe: {recipe.name!r} is internal: only engines start it")
+    params = effective_params(recipe, submission.params).params
+    engine = engines[recipe.engine]
+    stored = recipe.model_dump(mode="json", by_alias=True)
+    size = len(
+        json.dumps([submission.goal, params, stored], ensure_ascii=False, default=str).encode("utf-8", "replace")
+    )
+    if size > settings.max_input_bytes:
+        raise SubmissionError(
+            f"params: prompt, schema and parameters together are {size:,} bytes; at most {settings.max_input_bytes:,}"
+            " are accepted here (VANCETOPE_MAX_INPUT_BYTES)"
+        )
+    return NewProcess(
+        id=submission.id,
+        engine=recipe.engine,
+        recipe_name=recipe.name,
+        recipe=stored,
+        params=params,
+        goal=submission.goal,
+        tenant=tenant,
+        project=project,
+        priority=BROKER_PRIORITY[submission.priority],
+        limits=limits_of(submission.limits, recipe, settings),
+        callback=submission.callback.model_dump() if submission.callback else None,
+        trace_context=submission.trace_context,
+        first_phase=engine.first_phase,
+    )
+
+
+def limits_of(asked: Budget, recipe: Recipe, settings: Settings) -> Limits:
+    """The recipe's limits or else the installation's; a caller may set what is open and lower what is not."""
+
+    def choose(caller: float | None, of_recipe: float | None, of_installation: float | None) -> float | None:
+        if caller is not None and of_recipe is not None:
+            return min(caller, of_recipe)
+        return next((value for value in (caller, of_recipe, of_installation) if value is not None), None)
+
+    own = recipe.limits
+    calls = choose(asked.max_calls, own.max_calls, settings.max_calls)
+    tokens = choose(asked.max_tokens, own.max_tokens, settings.max_tokens)
+    return Limits(
+        max_calls=None if calls is None else int(calls),
+        max_tokens=None if tokens is None else int(tokens),
+        max_cost_usd=choose(asked.max_cost_usd, own.max_cost_usd, settings.max_cost_usd),
+        deadline_seconds=choose(asked.deadline_seconds, own.deadline_seconds, settings.deadline_seconds),
+    )
+
+
+def rejected(payload: object, process_id: UUID, message: str, settings: Settings) -> tuple[NewProcess, dict[str, Any]]:
+    """What to store for a submission that came over the broker and cannot run, so that its sender gets an answer."""
+    given: Mapping[str, Any] = payload if isinstance(payload, Mapping) else {}
+    name = given.get("recipe")
+    callback = given.get("callback")
+    try:
+        known_callback = Callback.model_validate(callback).model_dump() if callback is not None else None
+    except ValidationError:
+        known_callback = None
+    process = NewProcess(
+        id=process_id,
+        engine="none",
+        recipe_name=name[:200] if isinstance(name, str) else "",
+        recipe={},
+        params={},
+        goal="",
+        tenant=settings.tenant,
+        project=settings.project,
+        callback=known_callback,
+    )
+    return process, {"success": False, "attempts": 0, "error": "invalid_params", "message": message}

@@ -1,0 +1,131 @@
+"""The sweeper: repairs whatever a crash, a lost message or a restart has left behind.
+
+Safe with any number of beats and workers: each repair is one batched statement that skips rows locked by others. One
+repair that fails (a bad row, a moment without PostgreSQL) stops none of the others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from uuid import UUID
+
+import redis
+
+from engines.base import Engine
+from models.records import BROKER_PRIORITY, Turn
+from models.store import sweep
+from models.store.database import Database, DatabaseUnavailable
+from models.store.processes import Closing, fail_process, undelivered
+from tasks import faults
+from tasks.delivery import Deliverer
+from tasks.publish import Publisher, engine_queue
+
+log = logging.getLogger(__name__)
+
+LOST_AGE_SECONDS = 2.0
+"""A due turn whose queue is empty is taken for lost after this long."""
+# Kombu keeps one Redis list per priority step; the first has the plain name.
+PRIORITY_SEPARATOR = "\x06\x16"
+
+
+class Sweeper:
+    """One sweep is :meth:`sweep`; beat asks for one every second or so."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        client: redis.Redis,
+        engines: Mapping[str, Engine],
+        publisher: Publisher,
+        deliverer: Deliverer,
+        batch: int,
+    ) -> None:
+        self._database = database
+        self._redis = client
+        self._engines = engines
+        self._publisher = publisher
+        self._deliverer = deliverer
+        self._batch = batch
+
+    def sweep(self) -> dict[str, int]:
+        """Do every repair once. Returns how many rows each has touched; only those that touched any."""
+        repairs: list[tuple[str, Callable[[], int]]] = [
+            ("leases_taken_back", lambda: self._publish(sweep.take_back_expired(self._database, batch=self._batch))),
+            ("parents_reactivated", lambda: self._publish(sweep.reactivate_parents(self._database, batch=self._batch))),
+            ("callers_woken", lambda: self._publish(sweep.wake_callers(self._database, batch=self._batch))),
+            ("overdue_woken", lambda: self._publish(sweep.wake_overdue(self._database, batch=self._batch))),
+            ("republished", lambda: self._publish(sweep.republish_due(self._database, batch=self._batch))),
+            ("lost_republished", self._republish_lost),
+            ("poisoned_closed", self._close_poisoned),
+            ("delivered", self._deliver),
+        ]
+        done: dict[str, int] = {}
+        for name, repair in repairs:
+            try:
+                count = repair()
+            except DatabaseUnavailable as error:
+                log.warning("sweep interrupted", extra={"repair": name, "error": str(error)})
+                break
+            except Exception:
+                log.exception("repair failed", extra={"repair": name})
+                continue
+            if count:
+                done[name] = count
+        if done:
+            log.info("swept", extra=done)
+        return done
+
+    def _publish(self, turns: list[Turn]) -> int:
+        faults.reach("in_sweep")
+        if turns:
+            self._publisher.publish(turns)
+        return len(turns)
+
+    def _republish_lost(self) -> int:
+        empty = self._empty_queues()
+        if not empty:
+            return 0
+        lost = sweep.republish_lost(self._database, empty, batch=self._batch, age_seconds=LOST_AGE_SECONDS)
+        return self._publish(lost)
+
+    def _empty_queues(self) -> list[str]:
+        names = list(self._engines)
+        try:
+            pipe = self._redis.pipeline(transaction=False)
+            for name in names:
+                queue = engine_queue(name)
+                keys = [queue if step == 0 else f"{queue}{PRIORITY_SEPARATOR}{step}" for step in PRIORITY_STEPS]
+                pipe.exists(*keys)
+            return [name for name, present in zip(names, pipe.execute(), strict=True) if not present]
+        except redis.RedisError as error:
+            log.warning("queue lengths unknown, Redis is away", extra={"error": type(error).__name__})
+            return []
+
+    def _close_poisoned(self) -> int:
+        poisoned = sweep.poisoned_processes(self._database, batch=self._batch)
+        for process_id in poisoned:
+            self._close(process_id)
+        return len(poisoned)
+
+    def _close(self, process_id: UUID) -> None:
+        message = "too many workers were lost while they ran this process; it is given up"
+
+        def wrapper(closing: Closing) -> dict[str, object]:
+            engine = self._engines.get(closing.engine)
+            if engine is None:
+                return {"success": False, "attempts": 0, "error": "internal_error", "message": message}
+            return engine.wrapper(closing.cursor, error="internal_error", message=message)
+
+        fail_process(self._database, process_id, wrapper, failure=message)
+
+    def _deliver(self) -> int:
+        late = undelivered(self._database, batch=self._batch)
+        if late:
+            self._deliverer(late)
+        return len(late)
+
+
+PRIORITY_STEPS = tuple(sorted(set(BROKER_PRIORITY.values())))
+"""The priority lists that can exist on the broker; the Celery app is configured with the same steps."""

@@ -1,0 +1,143 @@
+"""Putting the parts together for one operating-system process: settings, database, client, engines, runner, sweeper."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from functools import cached_property
+from types import MappingProxyType
+
+import redis
+from celery import Celery
+
+import engines
+import models
+from engines.base import Engine
+from engines.jeltz.engine import Jeltz
+from engines.llm.client import RoutingClient, build_client
+from models.store.database import Database
+from tasks.delivery import Deliverer
+from tasks.gate import Gate
+from tasks.heartbeat import Heartbeat
+from tasks.progress import Background
+from tasks.publish import Publisher
+from tasks.runner import TurnRunner
+from tasks.settings import Settings, SettingsError
+from tasks.sweeper import Sweeper
+
+log = logging.getLogger(__name__)
+
+
+def guard_packages() -> None:
+    """Refuse to run when ``engines`` or ``models`` are somebody else's packages (plain names are easily shadowed)."""
+    for package, marker in ((engines, "engines.jeltz.engine"), (models, "models.store.commit")):
+        try:
+            importlib.import_module(marker)
+        except ImportError as error:
+            raise SettingsError(
+                f"the package {package.__name__!r} found at {package.__file__} is not vancetope's: {error};"
+                " run from the checkout or its image, and look for a folder of that name earlier on the path"
+            ) from error
+
+
+def load_engines(extra: str) -> MappingProxyType[str, Engine]:
+    """The built-in engines and those named in ``VANCETOPE_ENGINES`` (``module:attribute``, comma separated)."""
+    found: dict[str, Engine] = {"jeltz": Jeltz()}
+    for entry in filter(None, (part.strip() for part in extra.split(","))):
+        module, _, attribute = entry.partition(":")
+        try:
+            loaded: Engine = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise SettingsError(f"VANCETOPE_ENGINES: {entry!r} cannot be loaded: {error}") from None
+        if loaded.name in found:
+            raise SettingsError(f"VANCETOPE_ENGINES: {entry!r}: there is an engine {loaded.name!r} already")
+        found[loaded.name] = loaded
+    return MappingProxyType(found)
+
+
+class Runtime:
+    """Everything a process needs, built on first use. :meth:`close` ends its threads and connections."""
+
+    def __init__(self, settings: Settings, app: Celery) -> None:
+        guard_packages()
+        self.settings = settings
+        self.app = app
+        self.engines = load_engines(settings.engines)
+
+    @cached_property
+    def database(self) -> Database:
+        return Database(self.settings.database, pool_size=self.settings.database_pool_size)
+
+    @cached_property
+    def redis(self) -> redis.Redis:
+        return redis.Redis.from_url(self.settings.redis, socket_timeout=5, socket_connect_timeout=5)
+
+    @cached_property
+    def client(self) -> RoutingClient:
+        client = build_client(self.settings.llm())
+        if not isinstance(client, RoutingClient):
+            raise TypeError(f"unexpected client {type(client).__name__}")
+        return client
+
+    @cached_property
+    def publisher(self) -> Publisher:
+        return Publisher(self.app)
+
+    @cached_property
+    def gate(self) -> Gate:
+        return Gate(
+            self.redis,
+            concurrency=self.settings.provider_concurrency,
+            breaker_failures=self.settings.breaker_failures,
+            breaker_seconds=self.settings.breaker_seconds,
+        )
+
+    @cached_property
+    def heartbeat(self) -> Heartbeat:
+        return Heartbeat(self.database, lease_seconds=self.settings.lease_seconds, on_beat=self.gate.extend)
+
+    @cached_property
+    def deliverer(self) -> Deliverer:
+        return Deliverer(self.app, self.database, max_bytes=self.settings.max_result_message_bytes)
+
+    @cached_property
+    def background(self) -> Background:
+        return Background(self.redis, self.deliverer)
+
+    @cached_property
+    def runner(self) -> TurnRunner:
+        return TurnRunner(
+            database=self.database,
+            engines=self.engines,
+            client=self.client,
+            heartbeat=self.heartbeat,
+            gate=self.gate,
+            publisher=self.publisher,
+            background=self.background,
+            lease_seconds=self.settings.lease_seconds,
+            burst=self.settings.turn_burst,
+            burst_seconds=self.settings.turn_burst_seconds,
+            commit_patience_seconds=self.settings.commit_patience_seconds,
+        )
+
+    @cached_property
+    def sweeper(self) -> Sweeper:
+        return Sweeper(
+            database=self.database,
+            client=self.redis,
+            engines=self.engines,
+            publisher=self.publisher,
+            deliverer=self.deliverer,
+            batch=self.settings.sweep_batch,
+        )
+
+    def close(self) -> None:
+        """Hand over what is ready and close what was opened."""
+        if "background" in self.__dict__:
+            self.background.flush(timeout=5)
+        if "heartbeat" in self.__dict__:
+            self.heartbeat.close()
+        if "database" in self.__dict__:
+            self.database.dispose()
+        if "redis" in self.__dict__:
+            self.redis.close()
