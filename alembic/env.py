@@ -1,5 +1,6 @@
 """Alembic's entry: one DSN, from `-x dsn=…`, the caller's config attribute `dsn`, or VANCETOPE_DATABASE_URL."""
 
+import logging
 import os
 
 from alembic import context
@@ -8,6 +9,10 @@ from sqlalchemy import Connection, create_engine, make_url, pool
 
 from models.tables import metadata
 from tasks.dev.migrate import LOCK
+
+if context.config.cmd_opts is not None:
+    # Alembic's own command line is silent otherwise; a program that calls it has its own logging.
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
 
 
 def database_url() -> str:

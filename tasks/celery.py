@@ -17,11 +17,12 @@ from models.store import processes as store
 from models.store import read
 from models.store.database import DatabaseUnavailable
 from tasks import logs
-from tasks.control import dump, jsonable, resume_process, stop_process
+from tasks.broker import connection_options
+from tasks.control import resume_process, stop_process
+from tasks.jsonable import dump, jsonable
 from tasks.publish import CONTROL_QUEUE, engine_queue, turn_task
 from tasks.settings import current
 from tasks.submission import SubmissionError, parse_submission, prepare, rejected
-from tasks.sweeper import PRIORITY_SEPARATOR, PRIORITY_STEPS
 from tasks.wiring import Runtime, load_engines
 
 log = logging.getLogger(__name__)
@@ -42,30 +43,11 @@ _ENGINES = load_engines(settings.engines)
 
 app = Celery("vancetope")
 app.conf.update(
-    broker_url=settings.redis_url.get_secret_value() if settings.redis_url else None,
-    result_backend=settings.result_backend if settings.redis_url else None,
-    broker_connection_retry_on_startup=True,
-    broker_transport_options={
-        "visibility_timeout": 3600,
-        "priority_steps": list(PRIORITY_STEPS),
-        "sep": PRIORITY_SEPARATOR,
-        "queue_order_strategy": "round_robin",
-        "socket_keepalive": True,
-        "health_check_interval": 10,
-    },
-    result_backend_transport_options={"health_check_interval": 10},
-    redis_backend_health_check_interval=10,
-    redis_socket_keepalive=True,
-    task_serializer="json",
-    result_serializer="json",
-    accept_content=["json"],
-    result_expires=settings.result_expires_seconds,
+    **connection_options(settings),
     task_acks_late=False,
     task_ignore_result=True,
     task_store_errors_even_if_ignored=False,
     task_track_started=False,
-    task_default_queue=CONTROL_QUEUE,
-    task_create_missing_queues=True,
     task_queues=[Queue(CONTROL_QUEUE), *(Queue(engine_queue(name)) for name in _ENGINES)],
     worker_prefetch_multiplier=1,
     worker_hijack_root_logger=False,

@@ -1,10 +1,7 @@
-"""Stopping, resuming and reading processes from any face: Celery tasks, the command line, HTTP."""
+"""Stopping and resuming processes from any face: Celery tasks, the command line, HTTP."""
 
 from __future__ import annotations
 
-import json
-from datetime import datetime
-from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -32,23 +29,3 @@ def resume_process(wired: Runtime, process_id: UUID) -> bool:
     if turns:
         wired.publisher.publish(turns)
     return turns is not None
-
-
-def dump(value: object) -> str:
-    """JSON text for people and other programs: times in ISO form, money as numbers."""
-    return json.dumps(jsonable(value), ensure_ascii=False)
-
-
-def jsonable(value: Any) -> Any:
-    """``value`` with ids, times and decimals as JSON has them."""
-    if isinstance(value, dict):
-        return {str(key): jsonable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [jsonable(item) for item in value]
-    if isinstance(value, Decimal):
-        return float(value)
-    if isinstance(value, UUID):
-        return str(value)
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return value

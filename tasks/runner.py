@@ -39,6 +39,7 @@ from tasks import faults
 from tasks.accounting import estimate, failed_call, finished_call, learned
 from tasks.gate import Gate, Permit
 from tasks.heartbeat import Cancel, Heartbeat
+from tasks.lessons import Lessons
 from tasks.logs import bound
 from tasks.progress import Background, Chunks
 from tasks.publish import Publisher
@@ -83,6 +84,7 @@ class TurnRunner:
         client: Client,
         heartbeat: Heartbeat,
         gate: Gate,
+        lessons: Lessons,
         publisher: Publisher,
         background: Background,
         lease_seconds: float,
@@ -96,6 +98,7 @@ class TurnRunner:
         self._client = client
         self._heartbeat = heartbeat
         self._gate = gate
+        self._lessons = lessons
         self._publisher = publisher
         self._background = background
         self._lease_seconds = lease_seconds
@@ -207,14 +210,25 @@ class TurnRunner:
             if reserved is None:
                 return self._spent(engine, view, "the budget of the process is spent"), claim
             claim = replace(claim, reserved=reserved)
-        permit = self._gate.enter(candidate.provider_name)
-        if not isinstance(permit, Permit):
+        permit: Permit | float | None = None
+        # Scripted answers come from this very process: no provider to protect, nothing to learn about one.
+        if candidate.provider.wire != "scripted":
+            request = self._lessons.apply(request, candidate)
+            permit = self._gate.enter(candidate.provider_name)
+        if isinstance(permit, float):
             raise Postponed(permit * (0.9 + 0.2 * random.random()))
         faults.reach("before_call")
-        return self._call(engine, claim, need, request, permit, cancel), claim
+        return self._call(engine, claim, need, request, candidate, permit, cancel), claim
 
     def _call(
-        self, engine: Engine, claim: Claim, need: AskModel, request: LlmRequest, permit: Permit, cancel: Cancel
+        self,
+        engine: Engine,
+        claim: Claim,
+        need: AskModel,
+        request: LlmRequest,
+        candidate: Candidate,
+        permit: Permit | None,
+        cancel: Cancel,
     ) -> Step:
         view = claim.view
         chunks = Chunks(self._background, view.process.root_id, {"process": str(view.process.id), "node": view.node.id})
@@ -227,9 +241,10 @@ class TurnRunner:
             faults.reach("after_call")
             if error.kind is ErrorKind.CANCELLED:
                 return self._cancelled(engine, view, need, error, cancel)
-            return self._failed(engine, view, need, error)
+            return self._failed(engine, view, need, error, sent=(request, candidate))
         finally:
-            self._gate.leave(permit, outcome)
+            if permit is not None:
+                self._gate.leave(permit, outcome)
             chunks.flush()
         faults.reach("after_call")
         transition = self._decide(engine, view, ModelReplied(reply=reply))
@@ -251,7 +266,15 @@ class TurnRunner:
         transition = self._decide(engine, view, BudgetSpent(limit="the deadline of the process has passed"))
         return Step(transition=transition, call=failed_call(error, need.attempt))
 
-    def _failed(self, engine: Engine, view: View, need: AskModel, error: LlmError) -> Step:
+    def _failed(
+        self,
+        engine: Engine,
+        view: View,
+        need: AskModel,
+        error: LlmError,
+        *,
+        sent: tuple[LlmRequest, Candidate] | None = None,
+    ) -> Step:
         """Ask the policy: again later, again differently, or it is the engine's to conclude."""
         transport = view.node.transport
         counts = FailureCounts.from_json(transport.get("failures"))
@@ -268,6 +291,8 @@ class TurnRunner:
             case RetryIn():
                 delay, reason = step.seconds, Reason.RETRY_LATER
             case StepDown():
+                if sent is not None:
+                    self._lessons.note(*sent, error, step)
                 if step.path is not None:
                     after["path"] = step.path.value
                 if step.parameter is not None:

@@ -19,6 +19,7 @@ from models.store.database import Database
 from tasks.delivery import Deliverer
 from tasks.gate import Gate
 from tasks.heartbeat import Heartbeat
+from tasks.lessons import Lessons
 from tasks.progress import Background
 from tasks.publish import Publisher
 from tasks.runner import TurnRunner
@@ -112,6 +113,7 @@ class Runtime:
             client=self.client,
             heartbeat=self.heartbeat,
             gate=self.gate,
+            lessons=Lessons(self.redis),
             publisher=self.publisher,
             background=self.background,
             lease_seconds=self.settings.lease_seconds,

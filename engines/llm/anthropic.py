@@ -14,6 +14,7 @@ import httpx2
 from engines.llm import failures
 from engines.llm.anthropic_body import build_body, sends_tool
 from engines.llm.base import ErrorKind, LlmError, StopKind, StructuredPath, Usage
+from engines.llm.pool import http_client
 from engines.llm.wire import Call, Progress, ToolPieces, unfinished
 
 _STOPS = {
@@ -53,12 +54,7 @@ class AnthropicWire:
             default_headers=headers or None,
             # Spans are ours to make (one trace per process, no prompts in them).
             open_telemetry=False,
-            http_client=httpx2.AsyncClient(
-                timeout=timeout,
-                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100),
-                trust_env=trust_env,
-                follow_redirects=True,
-            ),
+            http_client=http_client(timeout, trust_env=trust_env),
         )
 
     async def run(self, call: Call, progress: Progress) -> None:

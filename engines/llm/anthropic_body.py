@@ -104,7 +104,7 @@ def _thinking(call: Call, body: dict[str, Any], output: dict[str, Any], *, force
         budget = max(_MINIMUM_BUDGET, min(wanted, spec.max_output - _ROOM_FOR_ANSWER))
         body["thinking"] = {"type": "enabled", "budget_tokens": budget}
         # Thinking counts towards the limit: the answer keeps its own room.
-        body["max_tokens"] = min(spec.max_output, max(call.max_output + budget, budget + _ROOM_FOR_ANSWER))
+        body["max_tokens"] = min(spec.max_output, call.max_output + budget)
         return
     body["thinking"] = {"type": "adaptive"}
     if "effort" not in call.without:

@@ -16,6 +16,7 @@ from openai.types.completion_usage import CompletionUsage
 
 from engines.llm import failures
 from engines.llm.base import ErrorKind, LlmError, Message, StopKind, StructuredPath, ToolSpec, Usage
+from engines.llm.pool import http_client
 from engines.llm.wire import Call, Progress, ToolPieces, unfinished
 
 _STOPS = {
@@ -54,12 +55,7 @@ class OpenAIWire:
             timeout=timeout,
             max_retries=0,
             default_headers=cast(Any, {**_NO_AMBIENT, **(headers or {})}),
-            http_client=httpx2.AsyncClient(
-                timeout=timeout,
-                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100),
-                trust_env=trust_env,
-                follow_redirects=True,
-            ),
+            http_client=http_client(timeout, trust_env=trust_env),
         )
 
     async def run(self, call: Call, progress: Progress) -> None:

@@ -51,8 +51,10 @@ class Runtime:
     def run(self, work: Coroutine[Any, Any, T], cancel: CancelToken | None) -> T:
         """Block until ``work`` is done. Raises :class:`Aborted` as soon as ``cancel`` is set; the work ends too."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        unregister = cancel.on_cancel(lambda: _abort(future)) if cancel is not None else None
+        unregister: Callable[[], None] | None = None
         try:
+            if cancel is not None:
+                unregister = cancel.on_cancel(lambda: _abort(future))
             return future.result()
         except (concurrent.futures.CancelledError, asyncio.CancelledError):
             raise Aborted from None

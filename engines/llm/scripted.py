@@ -302,10 +302,10 @@ class ScriptedClient(ScriptedProvider):
 def _answer(value: Any) -> ScriptedAnswer:
     if isinstance(value, ScriptedAnswer):
         return value
+    if isinstance(value, ErrorKind):  # before str, which it is too
+        return ScriptedAnswer(error=value)
     if isinstance(value, str):
         return ScriptedAnswer(text=value)
-    if isinstance(value, ErrorKind):
-        return ScriptedAnswer(error=value)
     if isinstance(value, LlmError):
         return ScriptedAnswer(
             error=value.kind,

@@ -32,7 +32,8 @@ _OBJECT_START: Final = re.compile(
     r"\{\s*(?:\"[^\"\\]*+(?:\\.[^\"\\]*+)*+\"|'[^'\n]{0,500}?'|[A-Za-z_]\w*+)\s*:|\[\s*[\[{]", re.DOTALL
 )
 """What only JSON looks like: an object with a first key and colon, an array of objects or arrays."""
-_TOKEN: Final = re.compile(r"\"(?:[^\"\\]|\\.)*+(?:\"|\Z)|[{}\[\]]", re.DOTALL)
+_TOKEN: Final = re.compile(r"\"[^\"\\]*+(?:\\.[^\"\\]*+)*+(?:\"|\\?\Z)|[{\[]+|[}\]]+", re.DOTALL)
+"""Strings (an unclosed one, too) and runs of brackets."""
 _THINK: Final = re.compile(r"<(think|thinking|thought|reasoning)>", re.IGNORECASE)
 _THINK_END: Final = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
 
@@ -52,10 +53,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """candidates: in text order. broken: the text also holds the start of an object that could not be read."""
+    """candidates: in text order. broken: what could not be read though it may be (part of) the answer, if any."""
 
     candidates: tuple[Candidate, ...] = ()
-    broken: bool = False
+    broken: str | None = None
 
 
 class _Doubled(dict[str, Any]):
@@ -86,7 +87,7 @@ def extract(text: str) -> Extraction:
     """Every JSON object, and array holding objects, that ``text`` offers as an answer. Never raises; bounded work."""
     body = _trimmed(text)
     if len(body) > MAX_TEXT_CHARS:
-        return Extraction(broken=True)
+        return Extraction(broken=f"a reply of more than {MAX_TEXT_CHARS:,} characters")
     whole = parse_exactly(body)
     if whole is not None:
         return Extraction((_decoded_once(whole),))
@@ -96,7 +97,7 @@ def extract(text: str) -> Extraction:
         return (found if found.places or found.broken else _scan(body)).extraction()
     found = _scan(body)
     closing = _THINK_END.search(body)
-    if closing and not any(start < closing.start() < end for start, end, _ in found.places):
+    if closing and not found.holds(closing.start()):
         # Reasoning whose opening tag was in the prompt.
         after = _scan(body[closing.end() :])
         found = after if after.places else found
@@ -159,8 +160,26 @@ class _Found:
             end = after
         return "}" in self.text[end:]
 
+    def holds(self, at: int) -> bool:
+        """Whether the place ``at`` is part of an object: of a readable one, or of a string in an unreadable one."""
+        if any(start < at < end for start, end, _ in self.places):
+            return True
+        return any(
+            token.start() < at < token.end() and token.group().startswith('"')
+            for start, end in self.unreadable
+            if start < at < end
+            for token in _TOKEN.finditer(self.text, start, end)
+        )
+
     def extraction(self) -> Extraction:
-        return Extraction(tuple(candidate for _, _, candidate in self.places), self.broken)
+        candidates = tuple(candidate for _, _, candidate in self.places)
+        if not self.broken:
+            return Extraction(candidates)
+        if not self.unreadable:
+            return Extraction(candidates, "too many places where an object might start")
+        return Extraction(
+            candidates, f"JSON that is cut off or malformed ({_trouble(self.text, self.unreadable[0][0])})"
+        )
 
 
 def _scan(text: str) -> _Found:
@@ -204,6 +223,17 @@ def _read_at(text: str, at: int) -> tuple[Candidate, int] | None:
     return _candidate(value, True), end
 
 
+def _trouble(text: str, at: int) -> str:
+    """Why the object at ``at`` cannot be read, with the text around the place."""
+    try:
+        _CONTROLS.raw_decode(text, at)
+    except json.JSONDecodeError as error:
+        return f"{error.msg} near {quote(text[max(at, error.pos - 20) : error.pos + 20])}"
+    except RecursionError:
+        return "nested too deeply"
+    return "not one value"
+
+
 def _lexical_end(text: str, at: int) -> int:
     """Where the unreadable object at ``at`` seems to close; the end of the text when it does not.
 
@@ -211,12 +241,13 @@ def _lexical_end(text: str, at: int) -> int:
     """
     depth = 0
     for token in _TOKEN.finditer(text, at):
-        if token.group() in ("{", "["):
-            depth += 1
-        elif token.group() in ("}", "]"):
-            depth -= 1
-            if depth == 0:
-                return token.end()
+        run = token.end() - token.start()
+        if text[token.start()] in "{[":
+            depth += run
+        elif text[token.start()] in "}]":
+            if depth <= run:
+                return token.start() + depth
+            depth -= run
     return len(text)
 
 

@@ -72,7 +72,7 @@ def read_reply(
     objects = [one for one in checked if isinstance(one.value, dict)]
     valid = [one for one in objects if not one.violations]
     if extraction.broken and (valid or not objects):
-        return _unreadable(text, "an object that is unfinished or not JSON")
+        return _unreadable(text, extraction.broken)
     if not checked:
         return _unreadable(text, "no JSON object" if text.strip() else "an empty reply")
     if len({identity(one.value) for one in valid}) > 1:

@@ -1,19 +1,18 @@
 """The commit of a turn: one statement that moves the cursor and writes every effect, or writes nothing at all.
 
-Lock order, the same in every statement of the store: processes before nodes, ancestors before descendants, a node
-before its parent. All parts hang off ``moved``, which is empty when the guard (turn and fence) misses, so nothing is
-written.
+Its text is put together in ``models.store.commit_sql``. All parts hang off one guarded update, which is empty when the
+guard (turn and fence) misses, so nothing is written then.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, assert_never
 
 from models.records import CallRecord, ChildMode, Turn, View
 from models.store.claim import Claim
 from models.store.clean import Cleaner
+from models.store.commit_sql import Shape, statement
 from models.store.database import Database
 from models.transition import (
     AppendMessage,
@@ -32,23 +31,6 @@ class StaleTurn(Exception):
     """The lease was lost: another worker has the turn, or the process was stopped. Control flow, not an error."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """What a commit has to write; each shape is one prepared statement."""
-
-    settles: bool
-    has_parent: bool
-    closes: bool
-    has_caller: bool
-    counted: bool
-    is_root: bool
-    messages: bool
-    artifacts: bool
-    children: bool
-    processes: bool
-    ledger: bool
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
     """What a landed commit made due, ready to publish, and whether it closed the process."""
@@ -57,171 +39,6 @@ class Committed:
     next_turn: Turn | None
     """The node's own next turn when it is due at once (also in ``due``)."""
     closed: bool
-
-
-@lru_cache(maxsize=256)
-def _statement(shape: _Shape) -> str:
-    exclusive = shape.closes or (shape.counted and shape.is_root)
-    parts = []
-    source = "processes"
-    if shape.counted and not shape.is_root:
-        parts.append("root AS MATERIALIZED (SELECT id FROM processes WHERE id = %(root)s FOR NO KEY UPDATE)")
-        source = "processes, root"
-    parts.append(
-        f"""p AS MATERIALIZED (
-  SELECT processes.id FROM {source} WHERE processes.id = %(process)s AND status <> 'CLOSED'
-     FOR {"NO KEY UPDATE" if exclusive else "SHARE"} OF processes)"""
-    )
-    parts.append(_MOVED)
-    parts.append(_PHASE_RECORD)
-    if shape.messages:
-        parts.append(_MESSAGES)
-    if shape.artifacts:
-        parts.append(_ARTIFACTS)
-    if shape.ledger:
-        parts.append(_LEDGER)
-    due = ["SELECT 'own' AS source, id, turn, NULL::text AS engine, NULL::int AS priority FROM moved"]
-    if shape.children:
-        parts.append(_CHILDREN)
-        due.append("SELECT 'child', id, turn, NULL, NULL FROM children WHERE due_at IS NOT NULL")
-    if shape.processes:
-        parts += [_SUB_PROCESSES, _SUB_INPUTS, _SUB_NODES]
-        due.append(
-            "SELECT 'process', n.id, n.turn, s.engine, s.priority FROM sub_nodes n JOIN subs s ON s.id = n.process_id"
-        )
-    if shape.settles and shape.has_parent:
-        parts += [_FAN_IN, _NEXT_SIBLING]
-        due.append("SELECT 'parent', id, turn, NULL, NULL FROM fan_in WHERE due_at = now()")
-        due.append("SELECT 'sibling', id, turn, NULL, NULL FROM next_sibling")
-    sets = []
-    if shape.closes:
-        sets.append("status = 'CLOSED', close_reason = %(close_reason)s, closed_at = now()")
-        # A sub-process's result is read by its caller's next turn; nobody else waits for it.
-        sets.append("delivered_at = CASE WHEN parent_node_id IS NULL THEN NULL ELSE now() END")
-        parts.append(_RESULT)
-        if shape.has_caller:
-            parts.append(_WAKE_CALLER)
-            due.append("SELECT 'caller', id, turn, engine, priority FROM woken WHERE due_at = now()")
-    if shape.counted and shape.is_root:
-        sets.append(_SETTLE_BUDGET)
-    if sets:
-        parts.append(
-            f"process_moved AS (UPDATE processes SET {', '.join(sets)} FROM moved WHERE processes.id = %(process)s)"
-        )
-    if shape.counted and not shape.is_root:
-        parts.append(f"budget AS (UPDATE processes SET {_SETTLE_BUDGET} FROM moved WHERE processes.id = %(root)s)")
-    return "WITH " + ",\n".join(parts) + "\n" + "\nUNION ALL ".join(due)
-
-
-_MOVED = """moved AS (
-  UPDATE nodes n
-     SET status = %(status)s, phase = %(phase)s, cursor = %(cursor)s::jsonb, transport = %(transport)s::jsonb,
-         failure = %(failure)s, awaiting_post_children = %(awaiting)s,
-         child_mode = coalesce(%(child_mode)s, child_mode),
-         open_children = n.open_children + %(new_children)s, open_calls = n.open_calls + %(new_calls)s,
-         spawned_calls = n.spawned_calls + %(new_calls)s,
-         due_at = now() + make_interval(secs => %(delay)s),
-         next_hint_at = now() + make_interval(secs => CASE WHEN %(delay)s = 0 THEN %(hint_grace)s ELSE %(delay)s END),
-         hints = 0,
-         turn = n.turn + 1, lease_owner = NULL, lease_expires_at = NULL, losses = 0,
-         reserved_calls = 0, reserved_tokens = 0, reserved_cost_usd = 0,
-         settled_at = CASE WHEN %(settled)s THEN now() END
-    FROM p
-   WHERE n.id = %(node)s AND n.turn = %(turn)s AND n.fence = %(fence)s AND n.process_id = p.id
-  RETURNING n.id, n.turn, n.parent_id, n.depth, n.started_at)"""
-
-_PHASE_RECORD = """recorded AS (
-  INSERT INTO phase_records (node_id, turn, phase, iteration, reason, forced, output, model, tokens, cost_usd,
-                             replaced_characters, started_at)
-  SELECT id, %(turn)s, %(note_phase)s, %(iteration)s, %(reason)s, %(forced)s, %(output)s::jsonb, %(model)s,
-         %(tokens)s::bigint, %(cost)s::numeric, %(replaced)s, now() - make_interval(secs => %(elapsed)s) FROM moved)"""
-
-_MESSAGES = """appended AS (
-  INSERT INTO messages (process_id, node_id, role, kind, content)
-  SELECT %(process)s, moved.id, m.role, m.kind, m.content
-    FROM moved, ROWS FROM (json_to_recordset(%(messages)s::json) AS (role text, kind text, content text))
-         WITH ORDINALITY AS m (role, kind, content, place) ORDER BY m.place)"""
-
-_ARTIFACTS = """filed AS (
-  INSERT INTO artifacts (node_id, key, content)
-  SELECT moved.id, a.key, a.content
-    FROM moved, json_to_recordset(%(artifacts)s::json) AS a (key text, content text)
-  ON CONFLICT (node_id, key) DO UPDATE SET content = excluded.content)"""
-
-_LEDGER = """ledger AS (
-  INSERT INTO llm_calls (node_id, turn, process_id, root_id, attempt, provider, model, error_kind, stop_reason,
-                         structured_path, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd,
-                         latency_ms, reached_inference)
-  SELECT moved.id, %(turn)s, %(process)s, %(root)s, %(call_attempt)s, %(call_provider)s, %(model)s, %(call_error)s,
-         %(call_stop)s, %(call_path)s, %(call_input)s, %(call_output)s, %(call_cache_read)s, %(call_cache_write)s,
-         %(cost)s::numeric, %(call_latency)s, %(call_reached)s FROM moved)"""
-
-_CHILDREN = """children AS (
-  INSERT INTO nodes (process_id, parent_id, order_key, depth, kind, goal, phase, cursor, due_at, next_hint_at)
-  SELECT %(process)s, moved.id, c.order_key, moved.depth + 1, c.kind, c.goal, c.phase, c.cursor,
-         CASE WHEN c.due THEN now() END, CASE WHEN c.due THEN now() + make_interval(secs => %(hint_grace)s) END
-    FROM moved, json_to_recordset(%(children)s::json)
-         AS c (order_key bigint[], kind text, goal text, phase text, cursor jsonb, due boolean)
-  RETURNING id, turn, due_at)"""
-
-_SUB_PROCESSES = """subs AS (
-  INSERT INTO processes (id, root_id, parent_node_id, parent_key, tenant, project, engine, recipe_name, priority,
-                         trace_context)
-  SELECT s.id, %(root)s, moved.id, s.key, caller.tenant, caller.project, s.engine, s.recipe_name, caller.priority,
-         caller.trace_context
-    FROM moved, processes caller, json_to_recordset(%(processes)s::json)
-         AS s (id uuid, key text, engine text, recipe_name text)
-   WHERE caller.id = %(process)s
-  RETURNING id, engine, priority)"""
-
-_SUB_INPUTS = """sub_inputs AS (
-  INSERT INTO process_inputs (process_id, goal, params, recipe)
-  SELECT s.id, s.goal, s.params, s.recipe
-    FROM moved, json_to_recordset(%(processes)s::json) AS s (id uuid, goal text, params json, recipe json))"""
-
-_SUB_NODES = """sub_nodes AS (
-  INSERT INTO nodes (process_id, kind, goal, phase, cursor, due_at, next_hint_at)
-  SELECT s.id, s.node_kind, '', s.phase, s.cursor, now(), now() + make_interval(secs => %(hint_grace)s)
-    FROM moved, json_to_recordset(%(processes)s::json) AS s (id uuid, node_kind text, phase text, cursor jsonb)
-  RETURNING id, turn, process_id)"""
-
-_FAN_IN = """fan_in AS (
-  UPDATE nodes parent
-     SET open_children = parent.open_children - 1,
-         due_at = CASE WHEN parent.open_children = 1 AND parent.awaiting_post_children THEN now()
-                       ELSE parent.due_at END,
-         next_hint_at = CASE WHEN parent.open_children = 1 AND parent.awaiting_post_children
-                             THEN now() + make_interval(secs => %(hint_grace)s) ELSE parent.next_hint_at END
-    FROM moved WHERE parent.id = moved.parent_id AND parent.open_children > 0
-  RETURNING parent.id, parent.turn, parent.due_at)"""
-
-_NEXT_SIBLING = """next_sibling AS (
-  UPDATE nodes s SET due_at = now(), next_hint_at = now() + make_interval(secs => %(hint_grace)s)
-    FROM fan_in
-   WHERE s.id = (SELECT c.id FROM nodes c JOIN nodes parent ON parent.id = c.parent_id
-                  WHERE c.parent_id = %(parent)s AND c.status = 'PENDING' AND c.due_at IS NULL
-                    AND parent.child_mode = 'SEQUENTIAL'
-                  ORDER BY c.order_key LIMIT 1)
-  RETURNING s.id, s.turn)"""
-
-_RESULT = """result AS (
-  INSERT INTO results (process_id, wrapper) SELECT %(process)s, %(result)s::json FROM moved)"""
-
-_WAKE_CALLER = """woken AS (
-  UPDATE nodes caller
-     SET open_calls = caller.open_calls - 1,
-         due_at = CASE WHEN caller.open_calls = 1 AND caller.status = 'WAITING' THEN now() ELSE caller.due_at END,
-         next_hint_at = CASE WHEN caller.open_calls = 1 AND caller.status = 'WAITING'
-                             THEN now() + make_interval(secs => %(hint_grace)s) ELSE caller.next_hint_at END
-    FROM moved, processes owner
-   WHERE caller.id = %(caller)s AND owner.id = caller.process_id AND caller.open_calls > 0
-  RETURNING caller.id, caller.turn, caller.due_at, owner.engine, owner.priority::int)"""
-
-_SETTLE_BUDGET = """used_calls = used_calls + %(spent_calls)s, used_tokens = used_tokens + %(spent_tokens)s,
-  used_cost_usd = used_cost_usd + %(spent_cost)s::numeric,
-  reserved_calls = greatest(reserved_calls - %(reserved_calls)s, 0),
-  reserved_tokens = greatest(reserved_tokens - %(reserved_tokens)s, 0),
-  reserved_cost_usd = greatest(reserved_cost_usd - %(reserved_cost)s::numeric, 0)"""
 
 
 @dataclass(slots=True)
@@ -338,7 +155,7 @@ def commit_turn(
     if call:
         params |= _call_params(call)
     params["replaced"] = cleaner.replaced
-    shape = _Shape(
+    shape = Shape(
         settles=step.settled,
         has_parent=view.node.parent_id is not None,
         closes=effects.close is not None,
@@ -351,7 +168,7 @@ def commit_turn(
         processes=bool(effects.processes),
         ledger=call is not None,
     )
-    rows = database.statement(_statement(shape), params)
+    rows = database.statement(statement(shape), params)
     if not rows:
         raise StaleTurn(f"node {view.node.id} turn {claim.lease.turn}: the lease was lost, nothing was written")
     return _committed(view, step, rows, closed=effects.close is not None)

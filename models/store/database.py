@@ -7,9 +7,11 @@ the driver after a few uses). ``begin``: a SQLAlchemy transaction for everything
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import psycopg
@@ -28,6 +30,25 @@ class DatabaseUnavailable(Exception):
 
 
 _TRANSIENT = (psycopg.OperationalError, psycopg.InterfaceError)
+
+
+_PLACEHOLDER = re.compile(r"%\((\w+)\)s")
+
+
+@lru_cache(maxsize=512)
+def _numbered(sql: str) -> tuple[str, tuple[str, ...]]:
+    """``%(name)s`` placeholders as the server's own ``$n``, with the names in order.
+
+    Done once per statement: the driver would otherwise parse the long ones again at every execution.
+    """
+    names: list[str] = []
+
+    def number(match: re.Match[str]) -> str:
+        if match[1] not in names:
+            names.append(match[1])
+        return f"${names.index(match[1]) + 1}"
+
+    return _PLACEHOLDER.sub(number, sql), tuple(names)
 
 
 class Database:
@@ -69,7 +90,8 @@ class Database:
             connect_args={
                 "application_name": self._name,
                 "connect_timeout": 5,
-                "options": "-c idle_in_transaction_session_timeout=60000",
+                # The statements are few, large and always by key: planning each again would cost more than running it.
+                "options": "-c idle_in_transaction_session_timeout=60000 -c plan_cache_mode=force_generic_plan",
             },
         )
 
@@ -81,9 +103,11 @@ class Database:
             raise DatabaseUnavailable(_short(error)) from error
         try:
             connection: Any = pooled.driver_connection
-            with connection.cursor() as cursor:
-                cursor.execute(sql, params)
-                rows: list[Row] = cursor.fetchall() if cursor.description else []
+            query, names = _numbered(sql)
+            cursor: psycopg.RawCursor[Row] = psycopg.RawCursor(connection)
+            cursor.execute(query, [params[name] for name in names], prepare=True)
+            result = cursor.pgresult
+            rows = cursor.fetchall() if result is not None and result.nfields else []
         except _TRANSIENT as error:
             if connection.closed:
                 pooled.invalidate()

@@ -115,3 +115,13 @@ def schema_revision(database: Database) -> str | None:
         return None
     found = database.statement("SELECT version_num FROM alembic_version", {})
     return found[0][0] if found else None
+
+
+def dead_letters(database: Database, *, limit: int) -> list[dict[str, Any]]:
+    """The newest messages that were set aside because nobody can act on them."""
+    keys = ("id", "task", "problem", "payload", "created_at")
+    rows = database.statement(
+        "SELECT id, task, problem, payload, created_at FROM dead_letters ORDER BY id DESC LIMIT %(limit)s",
+        {"limit": limit},
+    )
+    return [dict(zip(keys, row, strict=True)) for row in rows]

@@ -12,7 +12,7 @@ from pathlib import Path
 from tasks.dev.process import POLL_SECONDS, ChildProcess, Sink, StackError
 
 APPLICATION = "tasks.celery"
-READY_SECONDS = 60.0
+READY_SECONDS = 30.0
 # A child that ends this soon after its start has not worked at all; three times in a row is a fault, not bad luck.
 SHORT_LIFE_SECONDS = 5.0
 SHORT_LIVES_MAX = 3

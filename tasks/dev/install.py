@@ -129,7 +129,9 @@ def install_weights(uv: Path | None, venv: Path) -> bool:
 
 def main() -> None:
     if sys.version_info < OLDEST:
-        raise SystemExit(f"install: Python 3.11 or newer is needed, this is {sys.version.split()[0]} ({sys.executable})")
+        raise SystemExit(
+            f"install: Python 3.11 or newer is needed, this is {sys.version.split()[0]} ({sys.executable})"
+        )
     parser = argparse.ArgumentParser(description="Make the virtual environment of this checkout from its lock.")
     parser.add_argument("venv", type=Path)
     parser.add_argument("--extra", action="append", default=[])

@@ -139,10 +139,14 @@ class Stack:
         root = str(Path(__file__).resolve().parents[2])
         env["PYTHONPATH"] = os.pathsep.join(part for part in (root, env.get("PYTHONPATH")) if part)
         env["PYTHONUNBUFFERED"] = "1"
+        # People read this terminal.
+        env.setdefault("VANCETOPE_LOG_FORMAT", "text")
         for number in range(1, options.workers + 1):
             name = f"worker{number}"
             command = worker_command(options.application, name, options.pool, options.concurrency)
             command += ["-l", options.log_level, *(["-Q", options.queues] if options.queues else [])]
+            if options.flower_port is not None:
+                command.append("-E")
             yield CeleryProcess(name, command, env, self._named(name))
         if options.beat:
             command = [*beat_command(options.application, self.folder), "-l", options.log_level]

@@ -85,6 +85,7 @@ class FakeProvider:
         self._held: list[threading.Event] = []
         self._seen = 0
         self.requests: list[Recorded] = []
+        self.connections = 0
 
     # --- scripting -------------------------------------------------------------------------------------------------
 
@@ -179,6 +180,7 @@ class FakeProvider:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self.connections += 1
         early: bytes | None = b""
         try:
             while early is not None:

@@ -281,6 +281,17 @@ def test_local_model_answers() -> None:
     assert not model.running
 
 
+def test_a_machine_without_libgomp_is_told_how_to_get_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "libgomp.so.1: cannot open shared object file: No such file or directory"
+    (folder / "xllamacpp.py").write_text(f"raise ImportError({words!r})\n")
+    weights = folder / "model.gguf"
+    weights.touch()
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    with pytest.raises(StackError, match="apt-get install libgomp1"):
+        LocalModel(weights).start()
+
+
 class Running:
     """A stack in a process of its own."""
 

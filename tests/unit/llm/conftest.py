@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from fakes.provider import FakeProvider
+
 from engines.llm.base import LlmRequest, Message
 from engines.llm.client import RoutingClient, build_client, shutdown
 from engines.llm.config import LlmConfig
-from fakes.provider import FakeProvider
 
 OPENAI_KEY = "sk-test-abcdef123456"
 ANTHROPIC_KEY = "sk-ant-test-zyx987654"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from anthropic.types.model import Model as AnthropicModel
+
 from engines.llm.base import Usage
 from engines.llm.catalogue import Catalogue, CatalogueError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from engines.llm.base import ErrorKind, LlmError, LlmRequest, Message, ToolSpec
 from engines.llm.catalogue import Catalogue
 from engines.llm.config import LlmConfig, Selection

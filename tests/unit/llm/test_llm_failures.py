@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+
 from engines.llm.base import ErrorKind, StructuredPath
 from engines.llm.failures import Complaint, build, classify, redact, retry_after
 
@@ -65,7 +66,8 @@ CASES = [
     Case(
         "openai strict schema with a property called temperature",
         said(
-            "Invalid schema for response_format 'answer': In context=('properties', 'temperature'), 'minimum' is not permitted.",
+            "Invalid schema for response_format 'answer': In context=('properties', 'temperature'), 'minimum' is "
+            "not permitted.",
             parameter="response_format",
         ),
         ErrorKind.SCHEMA_REJECTED,
@@ -105,7 +107,8 @@ CASES = [
     Case(
         "temperature fixed",
         said(
-            "Unsupported value: 'temperature' does not support 0.2 with this model. Only the default (1) value is supported.",
+            "Unsupported value: 'temperature' does not support 0.2 with this model. "
+            "Only the default (1) value is supported.",
             parameter="temperature",
             code="unsupported_value",
         ),
@@ -117,7 +120,8 @@ CASES = [
     Case(
         "max_tokens renamed",
         said(
-            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+            "Unsupported parameter: 'max_tokens' is not supported with this model. "
+            "Use 'max_completion_tokens' instead.",
             code="unsupported_parameter",
         ),
         ErrorKind.SAMPLING_REJECTED,

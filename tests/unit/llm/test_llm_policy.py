@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from engines.llm.base import ErrorKind, LlmError, StructuredPath
 from engines.llm.policy import (
     FINAL,

@@ -1,4 +1,4 @@
-"""Every exception class of both SDKs and of the HTTP client below them becomes an LlmError: none leaks, none is forgotten."""
+"""Every exception class of both SDKs and of the HTTP client below them becomes an LlmError: none leaks."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import anthropic._error_classes
 import httpx2
 import openai
 import pytest
+
 from engines.llm import anthropic as anthropic_wire
 from engines.llm import openai as openai_wire
 from engines.llm.base import ErrorKind, LlmError, StructuredPath
@@ -65,8 +66,10 @@ def make(cls: type[BaseException], status: int = 400, body: Any = None) -> BaseE
             arguments[name] = "message"
     try:
         return cls(**arguments)
-    except TypeError:
-        return cls("message")
+    except (TypeError, AttributeError):  # a constructor that wants real objects: the class alone decides
+        bare = cls.__new__(cls)
+        BaseException.__init__(bare, "message")
+        return bare
 
 
 OPENAI = sdk_classes(openai, openai.OpenAIError)

@@ -1,0 +1,80 @@
+"""Submits jeltz processes the way the command line does: checked, stored, published. Argument: how many at a time."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from bench.programs.job import PROMPT, SCHEMA
+from bench.programs.lines import serve
+from models.store import processes as store
+from models.store.database import Database
+from tasks.broker import publisher_app
+from tasks.publish import Publisher
+from tasks.settings import current
+from tasks.submission import Submission, prepare
+from tasks.wiring import load_engines
+
+
+class Submitter:
+    """Holds what an application would hold: one pool of connections and one publisher."""
+
+    def __init__(self, batch: int) -> None:
+        self._settings = current()
+        self._engines = load_engines(self._settings.engines)
+        self._database = Database(self._settings.database, pool_size=2)
+        self._app = publisher_app(self._settings)
+        self._publisher = Publisher(self._app)
+        self._batch = batch
+        # Four attempts, so that the job of four turns may have them; a job of one turn needs one.
+        self._params: dict[str, Any] = {"prompt": PROMPT, "schema": SCHEMA, "maxAttempts": 4}
+
+    def one(self) -> str:
+        """Submit one process; its id."""
+        return self._submit(1)[0]
+
+    def many(self, jobs: str) -> float:
+        """Submit and publish ``jobs`` processes; how many seconds it took."""
+        started = time.perf_counter()
+        left = int(jobs)
+        while left > 0:
+            self._submit(min(left, self._batch))
+            left -= self._batch
+        return time.perf_counter() - started
+
+    def _submit(self, count: int) -> list[str]:
+        new = [
+            prepare(Submission(recipe="jeltz", params=self._params), self._settings, self._engines)
+            for _ in range(count)
+        ]
+        self._publisher.publish(store.submit(self._database, new))
+        return [str(process.id) for process in new]
+
+    def wait_for_one(self) -> float:
+        """Submit one process and wait for its wrapper as an application does; milliseconds."""
+        started = time.perf_counter()
+        process_id = self.one()
+        wrapper = self._app.AsyncResult(process_id).get(timeout=60, interval=0.001)
+        took = (time.perf_counter() - started) * 1000
+        if not wrapper["success"]:
+            raise RuntimeError(f"unexpected result: {wrapper}")
+        return took
+
+    def wait_for_task(self) -> float:
+        """The same through the task ``vancetope.submit``, as an application without database access does."""
+        started = time.perf_counter()
+        process_id = str(Submission(recipe="jeltz").id)
+        self._app.send_task(
+            "vancetope.submit", kwargs={"recipe": "jeltz", "params": self._params}, task_id=process_id
+        )
+        wrapper = self._app.AsyncResult(process_id).get(timeout=60, interval=0.001)
+        took = (time.perf_counter() - started) * 1000
+        if not wrapper["success"]:
+            raise RuntimeError(f"unexpected result: {wrapper}")
+        return took
+
+
+if __name__ == "__main__":
+    submitter = Submitter(int(sys.argv[1]))
+    serve({"submit": submitter.many, "wait": submitter.wait_for_one, "wait_task": submitter.wait_for_task})

@@ -1,0 +1,67 @@
+"""DBOS: durable workflows as a library on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from bench.contest import Contestant
+from bench.program import Program
+from bench.servers import Servers
+
+
+class DbosOneStep(Contestant):
+    """One worker process with a queue; one workflow of one step per job."""
+
+    def __init__(
+        self,
+        servers: Servers,
+        python: Path,
+        *,
+        name: str = "DBOS",
+        threads: int = 8,
+        poll_seconds: float = 0.05,
+    ) -> None:
+        super().__init__(servers)
+        self.name = name
+        self._python = python
+        self.database_url = servers.new_database("dbos")
+        self._environment = {
+            "BENCH_DATABASE_URL": self.database_url,
+            "BENCH_THREADS": str(threads),
+            "BENCH_POLL_SECONDS": str(poll_seconds),
+        }
+        self.notes = (
+            f"one worker, queue without limits polled every {poll_seconds * 1000:.0f} ms (its default of 1 s would cost "
+            f"it a second per batch), {threads} executor threads, its own system database; enqueued one by one with "
+            "`DBOSClient` from another process"
+        )
+        self._worker: Program | None = None
+        self._watch: psycopg.Connection[Any] | None = None
+
+    def start(self) -> None:
+        self._worker = Program("dbos_program", "worker", python=self._python, environment=self._environment)
+        self.submitter = Program("dbos_program", "submit", python=self._python, environment=self._environment)
+
+    def stop(self) -> None:
+        for program in (self.submitter, self._worker):
+            if program is not None:
+                program.stop()
+        self.submitter = self._worker = None
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+    def worker_pids(self) -> Sequence[int]:
+        return [self._worker.pid] if self._worker is not None else []
+
+    def finished(self) -> int:
+        if self._watch is None:
+            self._watch = psycopg.connect(self.database_url, autocommit=True)
+        row = self._watch.execute("SELECT count(*) FROM dbos.workflow_status WHERE status = 'SUCCESS'").fetchone()
+        return int(row[0]) if row else 0

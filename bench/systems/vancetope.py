@@ -1,0 +1,110 @@
+"""vancetope itself: its own worker command, the scripted provider, submissions as its command line makes them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from bench.contest import Contestant
+from bench.program import Program
+from bench.programs.job import ANSWER
+from bench.servers import Servers
+from tasks.dev import migrate
+from tasks.dev.celery_processes import APPLICATION, CeleryProcess, worker_command
+
+
+class Vancetope(Contestant):
+    """One worker; jobs are jeltz processes answered by the scripted provider in no time."""
+
+    replies: Sequence[Mapping[str, Any]] = ({"json": ANSWER},)
+
+    def __init__(
+        self,
+        servers: Servers,
+        *,
+        name: str = "vancetope",
+        pool: str = "threads",
+        concurrency: int = 8,
+        burst: int = 1,
+        batch: int = 1,
+        environment: Mapping[str, str] | None = None,
+        command_prefix: Sequence[str] = (),
+    ) -> None:
+        super().__init__(servers)
+        self.name = name
+        self.steps_per_job = len(self.replies)
+        self.pool, self.concurrency, self.burst, self.batch = pool, concurrency, burst, batch
+        self.notes = (
+            f"`-P {pool} -c {concurrency}`, turn_burst {burst}, log level WARNING, everything else default; "
+            f"submitted by the store and published, {'one by one' if batch == 1 else f'{batch} at a time'}; no beat"
+        )
+        self.database_url = servers.new_database("vancetope")
+        self.redis_url = servers.new_redis()
+        migrate.upgrade(self.database_url)
+        self._script = self._write_script()
+        self._environment = dict(environment or {})
+        self._command_prefix = list(command_prefix)
+        self._worker: CeleryProcess | None = None
+        self._watch: psycopg.Connection[Any] | None = None
+
+    def _write_script(self) -> Path:
+        path = self.servers.folder / f"script-{self.steps_per_job}.json"
+        path.write_text(json.dumps({"rules": [{"replies": [dict(reply) for reply in self.replies]}]}))
+        return path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of worker and submitter; nothing of the caller's own settings leaks in."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("VANCETOPE_")}
+        return {
+            **kept,
+            "VANCETOPE_DATABASE_URL": self.database_url,
+            "VANCETOPE_REDIS_URL": self.redis_url,
+            "VANCETOPE_SCRIPTED_FILE": str(self._script),
+            "VANCETOPE_TURN_BURST": str(self.burst),
+            "VANCETOPE_LOG_LEVEL": "WARNING",
+            **self._environment,
+        }
+
+    def start(self) -> None:
+        command = worker_command(APPLICATION, "worker", self.pool, self.concurrency)
+        self._worker = CeleryProcess(
+            "worker", [*self._command_prefix, *command], self.environment, sink=lambda line: None
+        )
+        self._worker.start()
+        self.submitter = Program("vancetope_submit", str(self.batch), environment=self.environment)
+
+    def stop(self) -> None:
+        if self.submitter is not None:
+            self.submitter.stop()
+            self.submitter = None
+        if self._worker is not None:
+            self._worker.ask_to_end()
+            self._worker.wait(15.0)
+            self._worker.kill()
+            self._worker = None
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+    def worker_pids(self) -> Sequence[int]:
+        return [self._worker.pid] if self._worker is not None else []
+
+    def finished(self) -> int:
+        if self._watch is None:
+            self._watch = psycopg.connect(self.database_url, autocommit=True)
+        row = self._watch.execute("SELECT count(*) AS bench_watch FROM results").fetchone()
+        return int(row[0]) if row else 0
+
+
+class VancetopeFourTurns(Vancetope):
+    """Jobs of four turns: three answers that do not fit the schema, each corrected in a turn of its own, then one."""
+
+    replies = ({"text": "no idea"}, {"json": {"userId": 7}}, {"json": {"action": "login"}}, {"json": ANSWER})

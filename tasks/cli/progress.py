@@ -1,0 +1,104 @@
+"""What `run` shows on standard error while it waits."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID
+
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from tasks.cli.output import err, plain, seconds
+from tasks.cli.wired import workers_answering
+
+SILENCE_SECONDS = 3.0
+"""A job nobody has taken up for this long makes us ask whether any worker is there."""
+_TAIL = 60
+
+_NO_WORKER = (
+    "no worker answers: start one with `vancetope dev` here, or `celery -A tasks.celery worker -P threads`; "
+    "the job is stored and runs as soon as there is one"
+)
+
+
+class RunProgress:
+    """A line that moves on a terminal; elsewhere one line per turn. Says so when no worker is there. Quiet: nothing."""
+
+    def __init__(self, process_id: UUID, app: Any, *, quiet: bool) -> None:
+        self._id = process_id
+        self._app = app
+        self._quiet = quiet
+        self._console = err()
+        self._live: Live | None = None
+        self._started = time.monotonic()
+        self._asked = False
+        self._turns = 0
+        self._characters = 0
+        self._tail = ""
+        self._state = "submitted"
+
+    def __enter__(self) -> Self:
+        if self._quiet:
+            return self
+        if self._console.is_terminal:
+            self._live = Live(self._line(), console=self._console, transient=True, refresh_per_second=8)
+            self._live.start()
+        else:
+            self._console.print(f"submitted {self._id}", markup=False, soft_wrap=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._live is not None:
+            self._live.stop()
+            if kind is None:
+                took = seconds(time.monotonic() - self._started)
+                self._console.print(Text(f"{self._id}  {self._turns} turns, {took}", style="dim"))
+
+    def remark(self, text: str) -> None:
+        """A line that stays. Shown also with ``quiet``: it says why there may never be an answer."""
+        self._console.print(Text(text, style="yellow"), soft_wrap=True)
+
+    def show(self, event: dict[str, Any] | None, status: dict[str, Any] | None) -> None:
+        """Take in one event (``None``: a tick) and the process as last seen."""
+        kind = None if event is None else event.get("kind")
+        if event is not None and kind == "chunk":
+            text = plain(event.get("text", ""))
+            self._characters += len(text)
+            self._tail = (self._tail + text)[-400:]
+            self._state = "the model writes"
+        elif event is not None and kind == "turn":
+            self._turns += 1
+            self._characters, self._tail = 0, ""
+            self._state = f"{plain(event.get('phase'))} {str(event.get('reason', '')).lower()}"
+            if self._live is None and not self._quiet:
+                took = seconds(time.monotonic() - self._started)
+                self._console.print(f"turn {self._turns}: {self._state} ({took})", markup=False, soft_wrap=True)
+        elif event is not None and kind == "away":
+            self._state = "PostgreSQL does not answer, still trying"
+        elif status is not None and self._turns == 0 and self._characters == 0:
+            self._state = "waiting for a worker" if status["status"] == "INIT" else status["status"].lower()
+        if self._live is not None:
+            self._live.update(self._line())
+        self._ask_for_workers(status)
+
+    def _ask_for_workers(self, status: dict[str, Any] | None) -> None:
+        if self._asked or time.monotonic() - self._started < SILENCE_SECONDS:
+            return
+        self._asked = True
+        if status is not None and status["status"] == "INIT" and not workers_answering(self._app):
+            self.remark(_NO_WORKER)
+
+    def _line(self) -> Spinner:
+        parts = [f"{seconds(time.monotonic() - self._started)}  {self._state}"]
+        if self._turns:
+            parts.append(f"turn {self._turns + 1}")
+        if self._characters:
+            parts.append(f"{self._characters} characters")
+        text = Text(" · ".join(parts))
+        if self._tail:
+            text.append("  …" + " ".join(self._tail.split())[-_TAIL:], style="dim")
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return Spinner("dots", text=text)

@@ -1,0 +1,49 @@
+"""The top of the command line: which commands there are and where they live."""
+
+from __future__ import annotations
+
+import click
+
+from tasks.cli.lazy import LazyGroup
+
+SECTIONS = {
+    "Run the backend": {
+        "dev": ("tasks.cli.backend:dev", "Run everything on this machine until Ctrl-C."),
+        "demo": ("tasks.cli.backend:demo", "Run real jobs on a backend of their own, then stop."),
+        "doctor": ("tasks.cli.doctor:doctor", "Check settings, services, workers, providers; say what to do."),
+        "migrate": ("tasks.cli.backend:migrate", "Bring the database to this version."),
+    },
+    "Jobs": {
+        "run": ("tasks.cli.run:run", "Submit, show progress, print the result."),
+        "submit": ("tasks.cli.run:submit", "Submit and print the id; --batch for many."),
+        "status": ("tasks.cli.show:status", "What is known of one job."),
+        "list": ("tasks.cli.show:list_", "The newest jobs."),
+        "watch": ("tasks.cli.watch:watch", "Watch a job live until it closes."),
+        "result": ("tasks.cli.show:result", "Print a job's result; --wait for it."),
+        "stop": ("tasks.cli.steer:stop", "Close a job and everything below it now."),
+        "suspend": ("tasks.cli.steer:suspend", "Let a job rest; no new turns."),
+        "resume": ("tasks.cli.steer:resume", "Let a suspended job go on."),
+        "calls": ("tasks.cli.show:calls", "A job's model calls: tokens, money, time."),
+        "history": ("tasks.cli.show:history", "A job's phases and messages."),
+        "dead-letters": ("tasks.cli.show:dead_letters", "Messages nobody could act on."),
+    },
+    "Recipes, schemas, models": {
+        "recipes": ("tasks.cli.recipes:recipes", "List, show and check recipes."),
+        "schema": ("tasks.cli.schema:schema", "Check a JSON Schema before paying for it."),
+        "models": ("tasks.cli.catalogue:models", "The model catalogue; what can be used here."),
+    },
+}
+
+EPILOG = (
+    "Exit codes: 0 done; 1 the result is a failure; 2 wrong usage; 3 not configured or not reachable; 4 not finished "
+    "in time. Every command takes --json."
+)
+
+
+@click.group(cls=LazyGroup, sections=SECTIONS, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="vancetope", message="%(prog)s %(version)s")
+def main() -> None:
+    """Durable think engines: submit a recipe, get one checked result, whatever crashes meanwhile.
+
+    Start with `vancetope dev` in one terminal and `vancetope run extract-event --prompt "…"` in another.
+    """
