@@ -13,7 +13,7 @@ from bench.servers import Servers
 
 Say = Callable[[str], None]
 POLL_SECONDS = 0.02
-STALL_SECONDS = 120.0
+STALL_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +75,10 @@ class Contestant(ABC):
     def finished(self) -> int:
         """How many jobs are done for good so far, as the database says."""
 
+    @abstractmethod
+    def last_words(self) -> str:
+        """The last log lines of the workers, for an error message."""
+
     def close(self) -> None:
         """Let go of what outlives a start and a stop."""
 
@@ -126,7 +130,10 @@ def _wait(contestant: Contestant, wanted: int) -> None:
         if done != seen:
             seen, since = done, time.monotonic()
         elif time.monotonic() - since > STALL_SECONDS:
-            raise ProgramError(f"{contestant.name}: {done} of {wanted} jobs done, and none for {STALL_SECONDS:.0f} s")
+            raise ProgramError(
+                f"{contestant.name}: {done} of {wanted} jobs done, and none for {STALL_SECONDS:.0f} s. "
+                f"Last words of the workers:\n{contestant.last_words()}"
+            )
         time.sleep(POLL_SECONDS)
 
 

@@ -83,6 +83,7 @@ processes = Table(
     Column("closed_at", DateTime(timezone=True)),
     Column("delivered_at", DateTime(timezone=True)),
     Column("delivery_attempts", Integer, nullable=False, server_default=text("0")),
+    Column("deliver_at", DateTime(timezone=True)),
     CheckConstraint("status IN ('INIT', 'RUNNING', 'BLOCKED', 'SUSPENDED', 'CLOSED')", name="status"),
     CheckConstraint(
         "(status = 'CLOSED') = (closed_at IS NOT NULL) AND (status = 'CLOSED') = (close_reason IS NOT NULL)",

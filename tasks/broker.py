@@ -12,13 +12,15 @@ from tasks.sweeper import PRIORITY_SEPARATOR, PRIORITY_STEPS
 
 
 def connection_options(settings: Settings) -> dict[str, Any]:
-    """Celery configuration shared by workers and publishers: where the broker is, and the form of its keys and texts."""
+    """Celery configuration shared by workers and publishers: where the broker is, the form of its keys and texts."""
     return {
         "broker_url": settings.redis_url.get_secret_value() if settings.redis_url else None,
         "result_backend": settings.result_backend if settings.redis_url else None,
         "broker_connection_retry_on_startup": True,
         "broker_transport_options": {
-            "visibility_timeout": 3600,
+            # Only submissions are acknowledged late, and storing one again changes nothing; so one whose worker died comes
+            # back soon, and a turn that merely waited in a worker for its slot comes back as a harmless second hint.
+            "visibility_timeout": 120,
             "priority_steps": list(PRIORITY_STEPS),
             "sep": PRIORITY_SEPARATOR,
             "queue_order_strategy": "round_robin",

@@ -15,8 +15,9 @@ from kombu import Queue
 
 from models.store import processes as store
 from models.store import read
+from models.store.clean import NotStorable
 from models.store.database import DatabaseUnavailable
-from tasks import logs
+from tasks import faults, logs
 from tasks.broker import connection_options
 from tasks.control import resume_process, stop_process
 from tasks.jsonable import dump, jsonable
@@ -52,7 +53,6 @@ app.conf.update(
     worker_prefetch_multiplier=1,
     worker_hijack_root_logger=False,
     worker_redirect_stdouts=False,
-    worker_send_task_events=True,
     task_send_sent_event=False,
     beat_schedule={
         "sweep": {
@@ -123,8 +123,19 @@ def _set_aside(task: str, problem: str, payload: object) -> None:
         log.error("message lost, no database to keep it", extra={"error": str(error)})
 
 
-@app.task(name=SUBMIT, base=VancetopeTask, bind=True, typing=False, autoretry_for=(DatabaseUnavailable,),
-          retry_backoff=True, retry_backoff_max=30, max_retries=None)  # fmt: skip
+# Acknowledged late, unlike everything else: until its row exists, the message is all there is of a submission.
+@app.task(
+    name=SUBMIT,
+    base=VancetopeTask,
+    bind=True,
+    typing=False,
+    acks_late=True,
+    reject_on_worker_lost=True,
+    autoretry_for=(DatabaseUnavailable,),
+    retry_backoff=True,
+    retry_backoff_max=30,
+    max_retries=None,
+)
 def submit(self: Any, *args: Any, **payload: Any) -> None:
     """Store a process and publish its first turn. Keyword arguments: see ``tasks.submission.Submission``.
 
@@ -141,10 +152,13 @@ def submit(self: Any, *args: Any, **payload: Any) -> None:
         return
     try:
         submission = parse_submission({**given, "id": str(process_id)} if isinstance(given, dict) else given)
-        turns = store.submit(runtime.database, [prepare(submission, settings, runtime.engines)])
-    except SubmissionError as error:
-        process, wrapper = rejected(given, process_id, error.message, settings)
-        store.submit_rejected(runtime.database, process, wrapper, error.message)
+        process = prepare(submission, settings, runtime.engines)
+        faults.reach("before_store")
+        turns = store.submit(runtime.database, [process])
+        faults.reach("after_store")
+    except (SubmissionError, NotStorable) as error:
+        process, wrapper = rejected(given, process_id, str(error), settings)
+        store.submit_rejected(runtime.database, process, wrapper, str(error))
         delivery = store.delivery_of(runtime.database, process_id)
         if delivery is not None:
             runtime.deliverer([delivery])

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from models.store import processes as store
 from models.store.processes import Closing
+from tasks.closing import wrapper_of
 from tasks.wiring import Runtime
 
 
@@ -14,7 +15,8 @@ def stop_process(wired: Runtime, process_id: UUID) -> tuple[UUID, ...]:
     """Stop, then hand over the results of what was closed."""
 
     def wrapper(closing: Closing) -> dict[str, Any]:
-        return wired.engines[closing.engine].wrapper(closing.cursor, error="stopped", message="stopped on request")
+        engine = wired.engines.get(closing.engine)
+        return wrapper_of(engine, closing.cursor, error="stopped", message="stopped on request")
 
     closed = store.stop(wired.database, process_id, wrapper)
     deliveries = [found for each in closed if (found := store.delivery_of(wired.database, each)) is not None]

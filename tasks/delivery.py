@@ -16,6 +16,7 @@ from kombu.exceptions import OperationalError
 from models.store.database import Database, DatabaseUnavailable
 from models.store.processes import Delivery, mark_delivered
 from tasks import faults
+from tasks.logs import bound
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +47,15 @@ class Deliverer:
         for delivery in deliveries:
             try:
                 self._hand_over(delivery)
+            except faults.InjectedFault:
+                raise
             except (OperationalError, OSError, redis.RedisError) as error:
-                log.warning(
-                    "result not delivered yet",
-                    extra={"process": str(delivery.process_id), "error": type(error).__name__},
-                )
+                with bound(process=str(delivery.process_id)):
+                    log.warning("result not delivered yet", extra={"error": type(error).__name__})
+            except Exception:
+                # One result that cannot be handed over must not keep back those behind it.
+                with bound(process=str(delivery.process_id)):
+                    log.exception("result cannot be delivered")
             else:
                 done.append(delivery.process_id)
         faults.reach("after_delivery")

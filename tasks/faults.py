@@ -12,6 +12,8 @@ import signal
 from pathlib import Path
 
 POINTS = (
+    "before_store",
+    "after_store",
     "after_claim",
     "before_call",
     "after_call",

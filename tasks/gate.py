@@ -28,16 +28,15 @@ local t = redis.call('TIME'); local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local state = redis.call('HMGET', KEYS[2], 'open_until', 'probe_until', 'average', 'line')
 local open_until = tonumber(state[1] or '0')
 if open_until > now then return open_until - now end
-if open_until > 0 then
-  if tonumber(state[2] or '0') > now then return 1000 end
-  redis.call('HSET', KEYS[2], 'probe_until', now + ARGV[3])
-end
+if open_until > 0 and tonumber(state[2] or '0') > now then return 1000 end
 local limit = tonumber(ARGV[2])
 if limit > 0 then
   redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
   if redis.call('ZCARD', KEYS[1]) >= limit then
     local step = math.max(tonumber(state[3] or '500'), 20) / limit
     local place = math.max(tonumber(state[4] or '0'), now) + step
+    -- Longer than the longest wait: begin again at the front, or all beyond it would come back in one herd.
+    if place - now > 60000 then place = now + step end
     redis.call('HSET', KEYS[2], 'line', place)
     redis.call('PEXPIRE', KEYS[2], 3600000)
     return math.ceil(math.min(place - now, 60000))
@@ -45,6 +44,7 @@ if limit > 0 then
   redis.call('ZADD', KEYS[1], now + ARGV[3], ARGV[1])
   redis.call('PEXPIRE', KEYS[1], 3600000)
 end
+if open_until > 0 then redis.call('HSET', KEYS[2], 'probe_until', now + ARGV[3]) end
 return 0
 """
 
@@ -81,8 +81,17 @@ class Permit:
 class Gate:
     """The shared limits. ``concurrency`` 0 and ``breaker_failures`` 0 switch the two parts off."""
 
-    def __init__(self, client: redis.Redis, *, concurrency: int, breaker_failures: int, breaker_seconds: float) -> None:
+    def __init__(
+        self,
+        client: redis.Redis,
+        *,
+        concurrency: int,
+        breaker_failures: int,
+        breaker_seconds: float,
+        slot_seconds: float = SLOT_SECONDS,
+    ) -> None:
         self._redis = client
+        self._slot_ms = int(slot_seconds * 1000)
         self._concurrency = concurrency
         self._breaker_failures = breaker_failures
         self._breaker_seconds = breaker_seconds
@@ -107,7 +116,7 @@ class Gate:
             try:
                 wait = self._enter(
                     keys=self._keys(provider),
-                    args=[permit.token, self._concurrency, SLOT_SECONDS * 1000, self._breaker_failures,
+                    args=[permit.token, self._concurrency, self._slot_ms, self._breaker_failures,
                           int(self._breaker_seconds * 1000)],
                 )  # fmt: skip
             except redis.RedisError as error:
@@ -142,7 +151,7 @@ class Gate:
             return
         try:
             seconds, micros = self._redis.time()
-            until = seconds * 1000 + micros // 1000 + SLOT_SECONDS * 1000
+            until = seconds * 1000 + micros // 1000 + self._slot_ms
             for permit in permits:
                 self._redis.zadd(self._keys(permit.provider)[0], {permit.token: until}, xx=True)
         except redis.RedisError:

@@ -19,6 +19,9 @@ from models.store.database import Database, DatabaseUnavailable
 
 log = logging.getLogger(__name__)
 
+MAX_INTERVAL_SECONDS = 3.0
+"""The longest a stopped or overdue call goes on before it is aborted."""
+
 
 class Cancel:
     """Tells the call made under a lease that it is no longer wanted. ``reason`` is ``lost`` or ``overdue`` once set."""
@@ -113,8 +116,8 @@ class Heartbeat:
             self._on_beat()
 
     def _run(self) -> None:
-        # Three chances per lease: one lost beat, even two, must not cost a turn.
-        while not self._wake.wait(self._lease_seconds / 3) and not self._closed:
+        # Three chances per lease: one lost beat, even two, must not cost a turn. And a stop reaches its call soon.
+        while not self._wake.wait(min(self._lease_seconds / 3, MAX_INTERVAL_SECONDS)) and not self._closed:
             try:
                 self.beat()
             except DatabaseUnavailable as error:

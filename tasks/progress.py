@@ -97,7 +97,8 @@ class Background:
         if events:
             pipe = self._redis.pipeline(transaction=False)
             for name, event in events:
-                pipe.publish(name, json.dumps(event, ensure_ascii=False, default=str))
+                # A lone surrogate in a streamed piece must not cost the other events of the batch.
+                pipe.publish(name, json.dumps(event, ensure_ascii=False, default=str).encode("utf-8", "replace"))
             pipe.execute()
 
 

@@ -30,13 +30,14 @@ from engines.llm.policy import FailureCounts, GiveUp, RetryIn, StepDown, next_st
 from models.records import CallRecord, Reason, Turn, View
 from models.store.claim import Claim, claim_turn, postpone_turn, reserve_budget
 from models.store.clean import NotStorable
-from models.store.commit import Committed, StaleTurn, commit_turn
+from models.store.commit import BadTransition, Committed, StaleTurn, commit_turn
 from models.store.database import Database, DatabaseUnavailable
 from models.store.processes import Delivery, fail_process
 from models.store.sweep import MAX_LOSSES
 from models.transition import CloseProcess, PhaseNote, Transition, advance
 from tasks import faults
 from tasks.accounting import estimate, failed_call, finished_call, learned
+from tasks.closing import wrapper_of
 from tasks.gate import Gate, Permit
 from tasks.heartbeat import Cancel, Heartbeat
 from tasks.lessons import Lessons
@@ -57,12 +58,19 @@ class Client(LlmClient, Protocol):
     def candidate(self, request: LlmRequest) -> Candidate: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """What one turn came to: its transition, and the call it made (if any) for the ledger."""
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """One turn being worked on. What was reserved and what was called stay known when deciding about it fails."""
 
-    transition: Transition
+    engine: Engine
+    claim: Claim
+    cancel: Cancel
     call: CallRecord | None = None
+    """The call made, for the ledger."""
+
+    @property
+    def view(self) -> View:
+        return self.claim.view
 
 
 class Postponed(Exception):
@@ -144,15 +152,20 @@ class TurnRunner:
             return None
         faults.reach("after_claim")
         with bound(process=str(claim.lease.process_id), node=node_id, turn=turn, engine=engine_name):
+            if claim.view.process.engine != engine_name:
+                log.error("message on the wrong queue", extra={"belongs": claim.view.process.engine})
+                self._postpone(claim, 0.0)
+                return None
             return self._claimed(engine, claim, keep_next=keep_next)
 
     def _claimed(self, engine: Engine, claim: Claim, *, keep_next: bool) -> Committed | None:
         began = self._clock()
         with self._heartbeat.hold(claim.lease) as cancel:
+            attempt = Attempt(engine=engine, claim=claim, cancel=cancel)
             try:
-                step, claim = self._work(engine, claim, cancel)
+                transition = self._work(attempt)
                 faults.reach("before_commit")
-                committed = self._commit(claim, step, self._clock() - began)
+                transition, committed = self._commit(attempt, transition, began)
             except Postponed as wait:
                 self._postpone(claim, wait.delay_seconds)
                 return None
@@ -163,7 +176,7 @@ class TurnRunner:
                 log.error("commit given up, the lease will run out", extra={"error": str(error)})
                 return None
         faults.reach("after_commit")
-        self._announce(claim.view, step.transition, committed)
+        self._announce(claim.view, transition, committed)
         keep = committed.next_turn if keep_next else None
         self._publish([turn for turn in committed.due if turn is not keep])
         faults.reach("after_publish")
@@ -171,45 +184,41 @@ class TurnRunner:
 
     # -- from the view to a transition -----------------------------------------------------------------------------
 
-    def _work(self, engine: Engine, claim: Claim, cancel: Cancel) -> tuple[Step, Claim]:
+    def _work(self, attempt: Attempt) -> Transition:
         """Prepare, act, decide. An exception of the engine is contained here, and counted."""
-        view = claim.view
+        engine, view = attempt.engine, attempt.view
         try:
             if view.node.losses >= MAX_LOSSES:
                 why = f"{view.node.losses} workers were lost while they ran this turn"
-                return Step(transition=engine.decide(view, Abandoned(why=why))), claim
+                return engine.decide(view, Abandoned(why=why))
             crashes = view.node.transport.get("crashes", 0)
             if crashes >= MAX_CRASHES:
                 why = f"the engine failed {crashes} times on this turn: {view.node.transport.get('crash', '')}"
-                return Step(transition=engine.decide(view, Abandoned(why=why))), claim
+                return engine.decide(view, Abandoned(why=why))
             need = engine.prepare(view)
             match need:
                 case Decided():
-                    return Step(transition=need.transition), claim
+                    return need.transition
                 case AskModel():
-                    return self._ask(engine, claim, need, cancel)
+                    return self._ask(attempt, need)
                 case _:
                     assert_never(need)
         except (Postponed, StaleTurn, DatabaseUnavailable, faults.InjectedFault):
             raise
         except Exception as error:
-            return self._crashed(engine, view, error), claim
+            return self._crashed(attempt, error)
 
-    def _ask(self, engine: Engine, claim: Claim, need: AskModel, cancel: Cancel) -> tuple[Step, Claim]:
-        view = claim.view
+    def _ask(self, attempt: Attempt, need: AskModel) -> Transition:
+        view = attempt.view
         if view.process.overdue:
-            return self._spent(engine, view, "the deadline of the process has passed"), claim
+            return self._spent(attempt, "the deadline of the process has passed")
         request = learned(need.request, view.node.transport)
         try:
             candidate = self._client.candidate(request)
         except LlmError as error:
-            return self._failed(engine, view, need, error), claim
-        if view.process.limits_counted:
-            tokens, cost = estimate(request, candidate)
-            reserved = reserve_budget(self._database, claim, tokens=tokens, cost_usd=cost)
-            if reserved is None:
-                return self._spent(engine, view, "the budget of the process is spent"), claim
-            claim = replace(claim, reserved=reserved)
+            return self._failed(attempt, need, error)
+        if view.process.limits_counted and not self._reserve(attempt, request, candidate):
+            return self._spent(attempt, "the budget of the process is spent")
         permit: Permit | float | None = None
         # Scripted answers come from this very process: no provider to protect, nothing to learn about one.
         if candidate.provider.wire != "scripted":
@@ -218,74 +227,78 @@ class TurnRunner:
         if isinstance(permit, float):
             raise Postponed(permit * (0.9 + 0.2 * random.random()))
         faults.reach("before_call")
-        return self._call(engine, claim, need, request, candidate, permit, cancel), claim
+        return self._call(attempt, need, request, candidate, permit)
+
+    def _reserve(self, attempt: Attempt, request: LlmRequest, candidate: Candidate) -> bool:
+        tokens, cost = estimate(request, candidate)
+        try:
+            reserved = reserve_budget(self._database, attempt.claim, tokens=tokens, cost_usd=cost)
+        except DatabaseUnavailable as error:
+            # Nothing is paid yet: give the turn back instead of letting its lease run out as if a worker had died.
+            log.warning("no budget reserved, trying again later", extra={"error": str(error)})
+            raise Postponed(1.0) from error
+        if reserved is None:
+            return False
+        attempt.claim = replace(attempt.claim, reserved=reserved)
+        return True
 
     def _call(
-        self,
-        engine: Engine,
-        claim: Claim,
-        need: AskModel,
-        request: LlmRequest,
-        candidate: Candidate,
-        permit: Permit | None,
-        cancel: Cancel,
-    ) -> Step:
-        view = claim.view
-        chunks = Chunks(self._background, view.process.root_id, {"process": str(view.process.id), "node": view.node.id})
+        self, attempt: Attempt, need: AskModel, request: LlmRequest, candidate: Candidate, permit: Permit | None
+    ) -> Transition:
+        process = attempt.view.process
+        chunks = Chunks(self._background, process.root_id, {"process": str(process.id), "node": attempt.view.node.id})
         outcome = "neutral"
         try:
-            reply = self._client.complete(request, cancel=cancel, on_chunk=chunks)
+            reply = self._client.complete(request, cancel=attempt.cancel, on_chunk=chunks)
             outcome = "ok"
         except LlmError as error:
             outcome = "failed" if error.kind in _UNHEALTHY else "neutral" if error.kind is ErrorKind.CANCELLED else "ok"
             faults.reach("after_call")
             if error.kind is ErrorKind.CANCELLED:
-                return self._cancelled(engine, view, need, error, cancel)
-            return self._failed(engine, view, need, error, sent=(request, candidate))
+                return self._cancelled(attempt, need, error)
+            return self._failed(attempt, need, error, (request, candidate))
         finally:
             if permit is not None:
                 self._gate.leave(permit, outcome)
             chunks.flush()
         faults.reach("after_call")
-        transition = self._decide(engine, view, ModelReplied(reply=reply))
-        return Step(transition=transition, call=finished_call(reply, need.attempt))
+        attempt.call = finished_call(reply, need.attempt)
+        return self._decide(attempt, ModelReplied(reply=reply))
 
-    def _decide(self, engine: Engine, view: View, outcome: Outcome) -> Transition:
+    def _decide(self, attempt: Attempt, outcome: Outcome) -> Transition:
         """The engine's decision; what was learned about the model stays with the node, failures are forgotten."""
-        kept: dict[str, Any] = {
-            key: view.node.transport[key] for key in ("path", "without") if key in view.node.transport
-        }
-        return engine.decide(view, outcome).with_transport(kept)
+        transport = attempt.view.node.transport
+        kept: dict[str, Any] = {key: transport[key] for key in ("path", "without") if key in transport}
+        return attempt.engine.decide(attempt.view, outcome).with_transport(kept)
 
-    def _spent(self, engine: Engine, view: View, limit: str) -> Step:
-        return Step(transition=self._decide(engine, view, BudgetSpent(limit=limit)))
+    def _spent(self, attempt: Attempt, limit: str) -> Transition:
+        return self._decide(attempt, BudgetSpent(limit=limit))
 
-    def _cancelled(self, engine: Engine, view: View, need: AskModel, error: LlmError, cancel: Cancel) -> Step:
-        if cancel.reason != "overdue":
+    def _cancelled(self, attempt: Attempt, need: AskModel, error: LlmError) -> Transition:
+        reason = attempt.cancel.reason
+        if reason is None:
+            # Not our lease: this worker is going down. Another one takes the turn, and nobody counts a lost worker.
+            raise Postponed(0.0)
+        if reason != "overdue":
             raise StaleTurn("the call was aborted: its lease is lost")
-        transition = self._decide(engine, view, BudgetSpent(limit="the deadline of the process has passed"))
-        return Step(transition=transition, call=failed_call(error, need.attempt))
+        attempt.call = failed_call(error, need.attempt)
+        return self._spent(attempt, "the deadline of the process has passed")
 
     def _failed(
-        self,
-        engine: Engine,
-        view: View,
-        need: AskModel,
-        error: LlmError,
-        *,
-        sent: tuple[LlmRequest, Candidate] | None = None,
-    ) -> Step:
+        self, attempt: Attempt, need: AskModel, error: LlmError, sent: tuple[LlmRequest, Candidate] | None = None
+    ) -> Transition:
         """Ask the policy: again later, again differently, or it is the engine's to conclude."""
-        transport = view.node.transport
-        counts = FailureCounts.from_json(transport.get("failures"))
+        node = attempt.view.node
+        counts = FailureCounts.from_json(node.transport.get("failures"))
         step = next_step(error, counts, jitter=random.random())
-        call = failed_call(error, need.attempt) if error.kind is not ErrorKind.NOT_CONFIGURED else None
+        if error.kind is not ErrorKind.NOT_CONFIGURED:
+            attempt.call = failed_call(error, need.attempt)
         log.info(
             "call failed", extra={"kind": error.kind.value, "provider": error.provider, "next": type(step).__name__}
         )
         if isinstance(step, GiveUp):
-            return Step(transition=self._decide(engine, view, ModelFailed(error=error)), call=call)
-        after: dict[str, Any] = {**transport, "failures": counts.after(error).to_json()}
+            return self._decide(attempt, ModelFailed(error=error))
+        after: dict[str, Any] = {**node.transport, "failures": counts.after(error).to_json()}
         delay, reason = 0.0, Reason.STEPPED_DOWN
         match step:
             case RetryIn():
@@ -296,61 +309,56 @@ class TurnRunner:
                 if step.path is not None:
                     after["path"] = step.path.value
                 if step.parameter is not None:
-                    after["without"] = sorted({*transport.get("without", ()), step.parameter})
+                    after["without"] = sorted({*node.transport.get("without", ()), step.parameter})
             case _:
                 assert_never(step)
-        note = PhaseNote(
-            phase=view.node.phase,
-            iteration=need.attempt,
-            output={"error": error.kind.value, "message": error.message, "delaySeconds": round(delay, 3)},
-        )
-        again = advance(view.node.phase, view.node.cursor, note=note, reason=reason, delay_seconds=delay)
-        return Step(transition=again.with_transport(after), call=call)
+        output = {"error": error.kind.value, "message": error.message, "delaySeconds": round(delay, 3)}
+        note = PhaseNote(phase=node.phase, iteration=need.attempt, output=output)
+        again = advance(node.phase, node.cursor, note=note, reason=reason, delay_seconds=delay)
+        return again.with_transport(after)
 
-    def _crashed(self, engine: Engine, view: View, error: Exception) -> Step:
+    def _crashed(self, attempt: Attempt, error: Exception) -> Transition:
         """An exception in an engine: kept with its traceback in the log, tried again, given up after a few times."""
-        log.exception("engine failed", extra={"engine": engine.name})
-        transport = view.node.transport
-        crashes = transport.get("crashes", 0) + 1
+        engine, node = attempt.engine, attempt.view.node
+        log.error("engine failed", exc_info=error, extra={"engine": engine.name})
+        crashes = node.transport.get("crashes", 0) + 1
+        crash = f"{type(error).__name__}: {error}"
         if crashes > MAX_CRASHES:
-            message = f"the engine failed {crashes} times, also when told to give up: {type(error).__name__}: {error}"
+            message = f"the engine failed {crashes} times, also when told to give up: {crash}"
             fail_process(
                 self._database,
-                view.process.id,
-                lambda closing: engine.wrapper(closing.cursor, error="internal_error", message=message),
+                attempt.claim.lease.process_id,
+                lambda closing: wrapper_of(engine, closing.cursor, error="internal_error", message=message),
                 failure=message,
+                lease=attempt.claim.lease,
             )
             raise StaleTurn("closed as failed") from error
-        note = PhaseNote(
-            phase=view.node.phase, iteration=crashes, output={"crash": f"{type(error).__name__}: {error}"[:2000]}
-        )
-        again = advance(
-            view.node.phase, view.node.cursor, note=note, reason=Reason.CRASHED, delay_seconds=2.0 ** (crashes - 1)
-        )
-        return Step(
-            transition=again.with_transport(
-                {**transport, "crashes": crashes, "crash": f"{type(error).__name__}: {error}"[:500]}
-            )
-        )
+        note = PhaseNote(phase=node.phase, iteration=crashes, output={"crash": crash[:2000]})
+        delay = 2.0 ** (crashes - 1)
+        again = advance(node.phase, node.cursor, note=note, reason=Reason.CRASHED, delay_seconds=delay)
+        return again.with_transport({**node.transport, "crashes": crashes, "crash": crash[:500]})
 
     # -- the commit and what follows -------------------------------------------------------------------------------
 
-    def _commit(self, claim: Claim, step: Step, elapsed: float) -> Committed:
-        """Commit, waiting out a restart of PostgreSQL: the reply is paid for, and nobody else can claim meanwhile."""
+    def _commit(self, attempt: Attempt, transition: Transition, began: float) -> tuple[Transition, Committed]:
+        """Commit, waiting out a restart of PostgreSQL: the reply is paid for, and nobody else can claim meanwhile.
+
+        A decision that cannot be written counts as a crash of its engine: keeping the turn would only repeat it.
+        """
+        elapsed = self._clock() - began
         deadline = self._clock() + self._patience
         pause = 0.1
+        refused = False
         while True:
             try:
-                return commit_turn(self._database, claim, step.transition, call=step.call, elapsed_seconds=elapsed)
-            except NotStorable as error:
-                # The engine produced something no JSON has. Keeping the turn would only repeat it.
-                return commit_turn(
-                    self._database,
-                    claim,
-                    self._crashed(self._engines[claim.view.process.engine], claim.view, error).transition,
-                    call=step.call,
-                    elapsed_seconds=elapsed,
+                return transition, commit_turn(
+                    self._database, attempt.claim, transition, call=attempt.call, elapsed_seconds=elapsed
                 )
+            except (NotStorable, BadTransition) as error:
+                if refused:
+                    raise
+                refused = True
+                transition = self._crashed(attempt, error)
             except DatabaseUnavailable as error:
                 if self._clock() + pause > deadline:
                     raise

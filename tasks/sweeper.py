@@ -18,7 +18,9 @@ from models.store import sweep
 from models.store.database import Database, DatabaseUnavailable
 from models.store.processes import Closing, fail_process, undelivered
 from tasks import faults
+from tasks.closing import wrapper_of
 from tasks.delivery import Deliverer
+from tasks.logs import bound
 from tasks.publish import Publisher, engine_queue
 
 log = logging.getLogger(__name__)
@@ -106,17 +108,22 @@ class Sweeper:
     def _close_poisoned(self) -> int:
         poisoned = sweep.poisoned_processes(self._database, batch=self._batch)
         for process_id in poisoned:
-            self._close(process_id)
+            try:
+                self._close(process_id)
+            except DatabaseUnavailable:
+                raise
+            except Exception:
+                with bound(process=str(process_id)):
+                    log.exception("process cannot be closed")
         return len(poisoned)
 
     def _close(self, process_id: UUID) -> None:
         message = "too many workers were lost while they ran this process; it is given up"
 
         def wrapper(closing: Closing) -> dict[str, object]:
-            engine = self._engines.get(closing.engine)
-            if engine is None:
-                return {"success": False, "attempts": 0, "error": "internal_error", "message": message}
-            return engine.wrapper(closing.cursor, error="internal_error", message=message)
+            return wrapper_of(
+                self._engines.get(closing.engine), closing.cursor, error="internal_error", message=message
+            )
 
         fail_process(self._database, process_id, wrapper, failure=message)
 

@@ -17,7 +17,7 @@ from engines.jeltz.engine import Jeltz
 from engines.llm.client import RoutingClient, build_client
 from models.store.database import Database
 from tasks.delivery import Deliverer
-from tasks.gate import Gate
+from tasks.gate import SLOT_SECONDS, Gate
 from tasks.heartbeat import Heartbeat
 from tasks.lessons import Lessons
 from tasks.progress import Background
@@ -91,6 +91,8 @@ class Runtime:
             concurrency=self.settings.provider_concurrency,
             breaker_failures=self.settings.breaker_failures,
             breaker_seconds=self.settings.breaker_seconds,
+            # Heartbeats keep the slots, three per lease: a slot must not run out before the next one.
+            slot_seconds=max(SLOT_SECONDS, self.settings.lease_seconds),
         )
 
     @cached_property

@@ -20,6 +20,7 @@ from uuid import UUID
 import psycopg
 from celery import Celery
 from kombu import Queue
+from uuid_utils.compat import uuid7
 
 from models.records import Turn
 from models.store import processes as store
@@ -34,6 +35,7 @@ from tasks.wiring import Runtime
 
 ROOT = Path(__file__).resolve().parents[1]
 DEADLINE = 60.0
+SUBMIT = "vancetope.submit"
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 # Workers of all tests share compiled modules here: half of a worker's start is compiling what it imports.
 BYTECODE = Path(tempfile.gettempdir()) / f"vancetope-tests-bytecode-{os.getuid()}"
@@ -164,7 +166,8 @@ class Cluster:
         """The last lines of every child, for the report of a failed test."""
         for member in self.members:
             print(f"----- {member.log} (code {member.returncode})")
-            print("\n".join(member.lines[-lines:]))
+            shown = [line for line in member.lines if "Sending due task" not in line]
+            print("\n".join(shown[-lines:]))
 
     # -- the test's own hands --------------------------------------------------------------------------------------
 
@@ -196,6 +199,17 @@ class Cluster:
         self.runtime.publisher.publish(turns)
         return process_id
 
+    def send(self, prompt: str, **submission: Any) -> UUID:
+        """Submit as another application does: a message to the broker, and nothing else."""
+        payload = {"recipe": "jeltz", "params": {"prompt": prompt, "schema": SCHEMA}, **submission}
+        process_id = self.new_id()
+        self.app.send_task(SUBMIT, kwargs=payload, task_id=process_id, queue=CONTROL_QUEUE)
+        return UUID(process_id)
+
+    @staticmethod
+    def new_id() -> str:
+        return str(uuid7())
+
     def stop(self, process_id: UUID) -> tuple[UUID, ...]:
         return stop_process(self.runtime, process_id)
 
@@ -205,7 +219,9 @@ class Cluster:
             return connection.execute(query, params).fetchall()  # type: ignore[call-overload]
 
     def status(self, process_id: UUID) -> str:
-        return str(self.rows("SELECT status FROM processes WHERE id = %s", process_id)[0][0])
+        """The process's status, ``""`` when it is not stored."""
+        rows = self.rows("SELECT status FROM processes WHERE id = %s", process_id)
+        return str(rows[0][0]) if rows else ""
 
     def result(self, process_id: UUID) -> dict[str, Any]:
         wrapper = read.result(self.runtime.database, process_id)
@@ -214,8 +230,9 @@ class Cluster:
 
     def open_jobs(self, ids: Sequence[UUID]) -> list[UUID]:
         """Those of ``ids`` that are not closed and delivered yet."""
-        query = "SELECT id FROM processes WHERE id = ANY(%s) AND NOT (status = 'CLOSED' AND delivered_at IS NOT NULL)"
-        return [row[0] for row in self.rows(query, list(ids))]
+        query = "SELECT id FROM processes WHERE id = ANY(%s) AND status = 'CLOSED' AND delivered_at IS NOT NULL"
+        done = {row[0] for row in self.rows(query, list(ids))}
+        return [each for each in ids if each not in done]
 
     def wait_closed(self, *ids: UUID, timeout: float = DEADLINE) -> None:
         """Wait until every job is closed and its result handed over."""
@@ -225,3 +242,5 @@ class Cluster:
         return self.rows("SELECT lease_owner FROM nodes WHERE process_id = %s AND parent_id IS NULL", process_id)[0][0]
 
 
+MakeCluster = Callable[..., Cluster]
+"""``make_cluster(**settings)``: the fixture that makes clusters with settings of their own."""

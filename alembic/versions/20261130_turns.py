@@ -56,6 +56,7 @@ def upgrade() -> None:
         sa.Column("closed_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("delivered_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("delivery_attempts", sa.Integer(), server_default=sa.text("0"), nullable=False),
+        sa.Column("deliver_at", sa.DateTime(timezone=True), nullable=True),
         sa.CheckConstraint(
             "(status = 'CLOSED') = (closed_at IS NOT NULL) AND (status = 'CLOSED') = (close_reason IS NOT NULL)",
             name=op.f("processes_closed_check"),

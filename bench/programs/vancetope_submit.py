@@ -65,9 +65,7 @@ class Submitter:
         """The same through the task ``vancetope.submit``, as an application without database access does."""
         started = time.perf_counter()
         process_id = str(Submission(recipe="jeltz").id)
-        self._app.send_task(
-            "vancetope.submit", kwargs={"recipe": "jeltz", "params": self._params}, task_id=process_id
-        )
+        self._app.send_task("vancetope.submit", kwargs={"recipe": "jeltz", "params": self._params}, task_id=process_id)
         wrapper = self._app.AsyncResult(process_id).get(timeout=60, interval=0.001)
         took = (time.perf_counter() - started) * 1000
         if not wrapper["success"]:

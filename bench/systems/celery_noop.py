@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Sequence
 
 import redis
@@ -33,12 +34,13 @@ class CeleryNoop(Contestant):
         self.redis_url = servers.new_redis()
         self._client = redis.Redis.from_url(self.redis_url)
         self._worker: CeleryProcess | None = None
+        self._log: deque[str] = deque(maxlen=40)
 
     def start(self) -> None:
         environment = {**os.environ, "BENCH_REDIS_URL": self.redis_url}
         self._client.delete(DONE_KEY)
         command = worker_command("bench.programs.noop_app", "worker", self.pool, self.concurrency)
-        self._worker = CeleryProcess("worker", command, environment, sink=lambda line: None)
+        self._worker = CeleryProcess("worker", command, environment, self._log.append)
         self._worker.start()
         self.submitter = Program("noop_submit", environment=environment)
 
@@ -54,6 +56,9 @@ class CeleryNoop(Contestant):
 
     def close(self) -> None:
         self._client.close()
+
+    def last_words(self) -> str:
+        return "\n".join(self._log)
 
     def worker_pids(self) -> Sequence[int]:
         return [self._worker.pid] if self._worker is not None else []

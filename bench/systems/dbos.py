@@ -57,6 +57,9 @@ class DbosOneStep(Contestant):
             self._watch.close()
             self._watch = None
 
+    def last_words(self) -> str:
+        return self._worker.last_words() if self._worker is not None else ""
+
     def worker_pids(self) -> Sequence[int]:
         return [self._worker.pid] if self._worker is not None else []
 

@@ -54,6 +54,9 @@ class LanggraphOneStep(Contestant):
             self._watch.close()
             self._watch = None
 
+    def last_words(self) -> str:
+        return self.submitter.last_words() if self.submitter is not None else ""
+
     def worker_pids(self) -> Sequence[int]:
         return [self.submitter.pid] if self.submitter is not None else []
 

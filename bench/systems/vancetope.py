@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ class Vancetope(Contestant):
         concurrency: int = 8,
         burst: int = 1,
         batch: int = 1,
+        application: str = APPLICATION,
         environment: Mapping[str, str] | None = None,
         command_prefix: Sequence[str] = (),
     ) -> None:
@@ -43,6 +45,7 @@ class Vancetope(Contestant):
             f"`-P {pool} -c {concurrency}`, turn_burst {burst}, log level WARNING, everything else default; "
             f"submitted by the store and published, {'one by one' if batch == 1 else f'{batch} at a time'}; no beat"
         )
+        self._application = application
         self.database_url = servers.new_database("vancetope")
         self.redis_url = servers.new_redis()
         migrate.upgrade(self.database_url)
@@ -50,6 +53,7 @@ class Vancetope(Contestant):
         self._environment = dict(environment or {})
         self._command_prefix = list(command_prefix)
         self._worker: CeleryProcess | None = None
+        self._log: deque[str] = deque(maxlen=40)
         self._watch: psycopg.Connection[Any] | None = None
 
     def _write_script(self) -> Path:
@@ -72,10 +76,8 @@ class Vancetope(Contestant):
         }
 
     def start(self) -> None:
-        command = worker_command(APPLICATION, "worker", self.pool, self.concurrency)
-        self._worker = CeleryProcess(
-            "worker", [*self._command_prefix, *command], self.environment, sink=lambda line: None
-        )
+        command = worker_command(self._application, "worker", self.pool, self.concurrency)
+        self._worker = CeleryProcess("worker", [*self._command_prefix, *command], self.environment, self._log.append)
         self._worker.start()
         self.submitter = Program("vancetope_submit", str(self.batch), environment=self.environment)
 
@@ -93,6 +95,9 @@ class Vancetope(Contestant):
         if self._watch is not None:
             self._watch.close()
             self._watch = None
+
+    def last_words(self) -> str:
+        return "\n".join(self._log)
 
     def worker_pids(self) -> Sequence[int]:
         return [self._worker.pid] if self._worker is not None else []

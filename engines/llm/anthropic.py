@@ -5,6 +5,7 @@ The only module that imports the ``anthropic`` SDK; the client loads it on first
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,6 +17,9 @@ from engines.llm.anthropic_body import build_body, sends_tool
 from engines.llm.base import ErrorKind, LlmError, StopKind, StructuredPath, Usage
 from engines.llm.pool import http_client
 from engines.llm.wire import Call, Progress, ToolPieces, unfinished
+
+# At DEBUG the SDK logs whole requests: prompts belong in nobody's log.
+logging.getLogger("anthropic").setLevel(logging.INFO)
 
 _STOPS = {
     "end_turn": StopKind.END,

@@ -103,6 +103,8 @@ class ProviderSpec(_Strict):
     default_model: str | None = None
     stream_usage: bool = True
     """Whether the server understands ``stream_options`` (some refuse unknown fields)."""
+    inactivity_timeout: float | None = None
+    """Seconds of silence this provider needs at least: a model on this machine may read a long prompt for minutes."""
     headers: Mapping[str, str] = Field(default_factory=dict)
     defaults: Mapping[str, Any] = Field(default_factory=dict)
 

@@ -123,7 +123,7 @@ class RoutingClient:
         key = config.key(name)
         if key is None and provider.key_needed:
             raise LlmError(ErrorKind.NOT_CONFIGURED, f"{name} has no key: set {provider.key_setting}")
-        limits = (config.connect_timeout, config.inactivity_timeout)
+        limits = (config.connect_timeout, max(config.inactivity_timeout, provider.inactivity_timeout or 0.0))
 
         def build() -> Wire:
             module, class_name = _WIRES[provider.wire]

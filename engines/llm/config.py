@@ -16,6 +16,7 @@ from engines.llm.catalogue import ALIAS_PREFIX, Candidate, Catalogue
 COMPATIBLE = "compatible"
 SCRIPTED = "scripted"
 _MAX_ALIAS_DEPTH = 4
+_MAX_CACHED = 1_000
 
 
 class LlmConfig(BaseModel):
@@ -75,6 +76,8 @@ class Selection:
         """The model that answers ``request``. Raises ``not_configured``, saying what to set, when nothing can."""
         candidates = self._cache.get(request.model)
         if candidates is None:
+            if len(self._cache) >= _MAX_CACHED:  # names come from callers: no growth without end
+                self._cache.clear()
             candidates = self._cache[request.model] = self._resolve(request.model)
         if not request.tools:
             return candidates[0]

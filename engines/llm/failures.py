@@ -18,6 +18,7 @@ from engines.llm.base import ErrorKind, LlmError, StructuredPath
 
 MAX_RETRY_AFTER = 3_600.0
 _MAX_TEXT = 600
+_MAX_READ = 8_000
 _SHORTEST_QUOTE = 8
 
 _KEY_SHAPES = re.compile(
@@ -207,6 +208,7 @@ def _timestamp(raw: str) -> float | None:
 
 def redact(text: str, secrets: Iterable[str] = (), quoted: Iterable[str] = ()) -> str:
     """``text`` without keys, without anything key-shaped, without lines of the prompt, and not endlessly long."""
+    text = text[:_MAX_READ]
     for secret in secrets:
         text = text.replace(secret, "[redacted]")
     for passage in quoted:

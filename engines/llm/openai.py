@@ -6,7 +6,8 @@ The only module that imports the ``openai`` SDK; the client loads it on first us
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import logging
+from collections.abc import AsyncIterator, Iterable
 from typing import Any, cast
 
 import httpx2
@@ -18,6 +19,9 @@ from engines.llm import failures
 from engines.llm.base import ErrorKind, LlmError, Message, StopKind, StructuredPath, ToolSpec, Usage
 from engines.llm.pool import http_client
 from engines.llm.wire import Call, Progress, ToolPieces, unfinished
+
+# At DEBUG the SDK logs whole requests: prompts belong in nobody's log.
+logging.getLogger("openai").setLevel(logging.INFO)
 
 _STOPS = {
     "stop": StopKind.END,
@@ -64,7 +68,7 @@ class OpenAIWire:
         stream: Any = await self._client.chat.completions.create(**body)
         calls: dict[int, ToolPieces] = {}
         try:
-            async for chunk in stream:
+            async for chunk in _chunks(stream):
                 _absorb(chunk, progress, calls, stream_arguments=_by_tool(call))
         except (httpx2.HTTPError, openai.APIConnectionError, ValueError):
             # The answer was already declared complete: what broke afterwards is only the farewell.
@@ -91,6 +95,21 @@ class OpenAIWire:
 
     async def close(self) -> None:
         await self._client.close()
+
+
+async def _chunks(stream: Any) -> AsyncIterator[ChatCompletionChunk]:
+    """The chunks of an answer; a server that does not stream answers in one piece, which is made into one chunk."""
+    if not stream.response.headers.get("content-type", "").startswith("application/json"):
+        async for chunk in stream:
+            yield chunk
+        return
+    whole = json.loads(await stream.response.aread())
+    choices = []
+    for choice in whole.get("choices") or ():
+        message = dict(choice.get("message") or {})
+        message["tool_calls"] = [{**tool, "index": i} for i, tool in enumerate(message.get("tool_calls") or ())]
+        choices.append({"index": 0, "delta": message, "finish_reason": choice.get("finish_reason")})
+    yield ChatCompletionChunk.construct(**{**whole, "choices": choices})
 
 
 def _absorb(

@@ -13,8 +13,8 @@ from time import monotonic
 
 from engines.errors import TemplateError
 
-MAX_SOURCE_CHARS = 200_000
-"""Longest template text that is compiled."""
+MAX_SOURCE_CHARS = 128_000
+"""Longest template text that is compiled: the worst of this length takes about a second."""
 MAX_NODES = 20_000
 """Most syntax nodes of one template (compiling costs about 20 microseconds a node)."""
 MAX_DEPTH = 60

@@ -46,7 +46,7 @@ Text = Annotated[str, BeforeValidator(_not_blank)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, serialize_by_alias=True)
 
 
 class Example(_Part):

@@ -26,11 +26,13 @@ def prompt_variables(
     """Everything a recipe's prompt may use.
 
     ``prompt`` and ``schema_json`` come from ``params`` (the effective ones); ``tier`` is the model's size class,
-    ``mode`` the way the process was started. What nobody gave is empty, so a template can test any of them.
+    ``mode`` the way the process was started; ``own_schema`` says that the caller's schema replaced the recipe's. What
+    nobody gave is empty, so a template can test any of them.
     """
     schema = params.get("schema")
     prompt = params.get("prompt")
     return {
+        "own_schema": has_own_schema(recipe, params),
         "schema_json": schema_json(schema) if isinstance(schema, Mapping) else "",
         "prompt": prompt if isinstance(prompt, str) else "",
         "goal": goal,
@@ -44,6 +46,11 @@ def prompt_variables(
         "engine": recipe.engine,
         "process": {"id": process_id, "goal": goal},
     }
+
+
+def has_own_schema(recipe: Recipe, params: Mapping[str, Any]) -> bool:
+    """Whether the caller brought a schema in place of the recipe's own: then what the recipe teaches may not fit."""
+    return recipe.json_schema is not None and params.get("schema") != recipe.json_schema
 
 
 def schema_json(schema: Mapping[str, Any]) -> str:
@@ -67,11 +74,14 @@ def named_prompt(recipe: Recipe, key: str, variables: Mapping[str, Any]) -> str 
     return render_prompt(template, variables, name=f"{recipe.source}: prompts.{key}").strip()
 
 
-def example_messages(recipe: Recipe) -> tuple[Message, ...]:
+def example_messages(recipe: Recipe, params: Mapping[str, Any] | None = None) -> tuple[Message, ...]:
     """The worked examples as a conversation that went well: user, assistant, user, assistant, ...
 
-    They are data: nothing in them is rendered. Answers that are no texts appear as one line of JSON.
+    They are data: nothing in them is rendered. Answers that are no texts appear as one line of JSON. With ``params``
+    (the effective ones) there are none when the caller's schema replaced the one they were written for.
     """
+    if params is not None and has_own_schema(recipe, params):
+        return ()
     messages: list[Message] = []
     for example in recipe.examples:
         output = example.output

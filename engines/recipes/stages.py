@@ -2,11 +2,11 @@
 
 A template may name things that are known now (``item.text``) and things known only later (``node.result``). This module
 turns it into one in which everything that belongs to *later* is a constant: its own source text. Compiling and
-rendering that gives the template for the later stage, or, for a text that is final after this stage, a text in which the
-foreign parts stand as they were written.
+rendering that gives the template for the later stage, or, for a text that is final after this stage, a text in which
+the foreign parts stand as they were written.
 
 It works on Jinja's own tokens and syntax trees: a brace inside a quoted string, a ``raw`` section or a comment is no
-tag here either. A single expression or condition that mixes both kinds of names is an error: half of it cannot be known.
+tag here either. A single expression or condition that mixes both kinds of names is an error: half of it is unknown.
 """
 
 from __future__ import annotations

@@ -132,10 +132,8 @@ class _Parser:
             body = found.group() if found else ""
         else:
             found = _SINGLE.match(self.text, at)
+            # An apostrophe inside ends the string too early; what follows is no separator then, so nothing is accepted.
             body = f'"{_requoted(found.group(1))}"' if found else ""
-            # An apostrophe inside would end the string too early: only a following separator makes the end certain.
-            if found is None or not self.text.startswith((",", ":", "}", "]"), self._skip(found.end())):
-                raise NotRepairable
         if found is None:
             raise NotRepairable
         self.at = found.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,9 @@ claimed AS (
 ), started AS (
   -- A stop locks the process before its nodes; never waiting here keeps the two orders from meeting in a deadlock.
   UPDATE processes SET status = 'RUNNING', started_at = coalesce(processes.started_at, now())
-   WHERE id IN (SELECT p.id FROM processes p, claimed c WHERE p.id = c.process_id AND c.process_status <> 'RUNNING'
+  -- The status is looked at again under the lock: a suspension that came in between must not be undone.
+   WHERE id IN (SELECT p.id FROM processes p, claimed c
+                 WHERE p.id = c.process_id AND c.process_status <> 'RUNNING' AND p.status IN ('INIT', 'BLOCKED')
                  FOR NO KEY UPDATE OF p SKIP LOCKED)
 )
 SELECT c.id, c.parent_id, c.depth, c.order_key, c.kind, c.goal, c.status, c.phase, c.cursor, c.transport, c.turn,
@@ -72,27 +75,32 @@ SELECT m.node_id, m.turn, m.fence,
 """
 
 _RESERVE = """
-WITH root AS (
-  UPDATE processes
-     SET reserved_calls = reserved_calls + 1 - %(had_calls)s,
-         reserved_tokens = reserved_tokens + %(tokens)s - %(had_tokens)s,
-         reserved_cost_usd = reserved_cost_usd + %(cost)s::numeric - %(had_cost)s::numeric
+WITH root AS MATERIALIZED (
+  SELECT id FROM processes
    WHERE id = %(root)s AND status <> 'CLOSED'
-     AND EXISTS (SELECT 1 FROM nodes WHERE id = %(node)s AND turn = %(turn)s AND fence = %(fence)s)
      AND (max_calls IS NULL OR used_calls + reserved_calls - %(had_calls)s + 1 <= max_calls)
      AND (max_tokens IS NULL OR used_tokens + reserved_tokens - %(had_tokens)s + %(tokens)s <= max_tokens)
      AND (max_cost_usd IS NULL
           OR used_cost_usd + reserved_cost_usd - %(had_cost)s::numeric + %(cost)s::numeric <= max_cost_usd)
-  RETURNING id
+     FOR NO KEY UPDATE
+), holder AS (
+  -- The node decides under its own lock whether the lease still holds; only then do the root's counters move.
+  UPDATE nodes n SET reserved_calls = 1, reserved_tokens = %(tokens)s, reserved_cost_usd = %(cost)s::numeric
+    FROM root WHERE n.id = %(node)s AND n.turn = %(turn)s AND n.fence = %(fence)s AND n.settled_at IS NULL
+  RETURNING n.id
 )
-UPDATE nodes n SET reserved_calls = 1, reserved_tokens = %(tokens)s, reserved_cost_usd = %(cost)s::numeric
-  FROM root WHERE n.id = %(node)s AND n.turn = %(turn)s AND n.fence = %(fence)s
-RETURNING n.id
+UPDATE processes
+   SET reserved_calls = reserved_calls + 1 - %(had_calls)s,
+       reserved_tokens = reserved_tokens + %(tokens)s - %(had_tokens)s,
+       reserved_cost_usd = reserved_cost_usd + %(cost)s::numeric - %(had_cost)s::numeric
+  FROM holder WHERE processes.id = %(root)s
+RETURNING processes.id
 """
 
 
+# A new fence, or a heartbeat already under way would lease the turn again, for a worker that has let go of it.
 _POSTPONE = """
-UPDATE nodes SET lease_owner = NULL, lease_expires_at = NULL, hints = 0,
+UPDATE nodes SET lease_owner = NULL, lease_expires_at = NULL, fence = fence + 1, hints = 0,
        due_at = now() + make_interval(secs => %(delay)s), next_hint_at = now() + make_interval(secs => %(delay)s)
  WHERE id = %(node)s AND turn = %(turn)s AND fence = %(fence)s AND settled_at IS NULL
 RETURNING id
@@ -224,6 +232,8 @@ def extend_leases(database: Database, leases: list[Lease], *, owner: str, lease_
 def reserve_budget(database: Database, claim: Claim, *, tokens: int, cost_usd: float) -> Reservation | None:
     """Reserve one call on the root's counters before it is made. ``None``: it does not fit, or the lease is lost."""
     had = claim.reserved
+    # To the precision of the columns, and up: what is given back later must be exactly what was taken.
+    cost_usd = math.ceil(round(cost_usd * 1e6, 3)) / 1e6
     params: dict[str, Any] = {
         "root": claim.lease.root_id,
         "node": claim.lease.node_id,

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from models.records import CallRecord, ChildMode, Turn, View
+import psycopg
+
+from models.records import CallRecord, ChildMode, NodeStatus, Reason, Turn, View
 from models.store.claim import Claim
 from models.store.clean import Cleaner
 from models.store.commit_sql import Shape, statement
@@ -25,6 +27,19 @@ from models.transition import (
 
 HINT_GRACE_SECONDS = 5.0
 """How long a published turn may stay unclaimed before the sweeper publishes it again (doubled each time)."""
+
+
+# What PostgreSQL answers when the values themselves are wrong: trying again would be refused again.
+_REFUSALS = (
+    psycopg.DataError,
+    psycopg.IntegrityError,
+    psycopg.errors.ProgramLimitExceeded,
+    psycopg.errors.StatementTooComplex,
+)
+
+
+class BadTransition(ValueError):
+    """The engine's transition cannot be written: it would strand its process, or PostgreSQL refuses its values."""
 
 
 class StaleTurn(Exception):
@@ -102,6 +117,7 @@ def commit_turn(
 ) -> Committed:
     """Write what the turn decided. Raises :class:`StaleTurn` when the guard misses, and then nothing is written.
 
+    Raises :class:`BadTransition` or ``NotStorable`` when the engine's decision cannot be written, whenever it is tried.
     Raises ``DatabaseUnavailable`` when the outcome is unknown: trying again is safe, and a second try of a commit that
     had landed raises :class:`StaleTurn`.
     """
@@ -127,6 +143,7 @@ def commit_turn(
         "child_mode": effects.child_mode,
         "new_children": len(effects.children),
         "new_calls": len(effects.processes),
+        "parked_on_calls": step.status is NodeStatus.WAITING and step.reason is Reason.CALLED,
         "delay": None if step.settled or step.delay_seconds is None else float(step.delay_seconds),
         "hint_grace": HINT_GRACE_SECONDS,
         "settled": step.settled,
@@ -168,7 +185,11 @@ def commit_turn(
         processes=bool(effects.processes),
         ledger=call is not None,
     )
-    rows = database.statement(statement(shape), params)
+    try:
+        rows = database.statement(statement(shape), params)
+    except _REFUSALS as error:
+        # Without the detail lines, which quote values.
+        raise BadTransition(f"PostgreSQL refuses the transition: {error.diag.message_primary}") from error
     if not rows:
         raise StaleTurn(f"node {view.node.id} turn {claim.lease.turn}: the lease was lost, nothing was written")
     return _committed(view, step, rows, closed=effects.close is not None)
@@ -193,13 +214,16 @@ def _call_params(call: CallRecord) -> dict[str, Any]:
 def _check(view: View, step: Transition, effects: _Effects) -> None:
     """A transition that would strand its process is a bug of the engine, and must not reach the tables."""
     if view.node.parent_id is None and step.settled and effects.close is None:
-        raise ValueError("a settled root node must close its process")
-    if effects.close and not step.settled:
-        raise ValueError("a process closes only with its settled root node")
-    if step.awaiting_post_children and not effects.children:
-        raise ValueError("a node that awaits children must have spawned some")
-    if effects.processes and step.delay_seconds == 0:
-        raise ValueError("a node that called a process must be parked")
+        raise BadTransition("a settled root node must close its process")
+    if effects.close and not (step.settled and view.node.parent_id is None):
+        raise BadTransition("a process closes only with its settled root node")
+    if step.awaiting_post_children != bool(effects.children):
+        raise BadTransition("a node awaits children exactly when it spawns some")
+    if effects.processes and step.status is not NodeStatus.WAITING:
+        raise BadTransition("a node that called a process must be parked")
+    waits = step.settled or step.awaiting_post_children or step.status is NodeStatus.WAITING
+    if step.delay_seconds is None and not waits:
+        raise BadTransition("a node that is neither settled nor waiting must have a due time")
 
 
 def _committed(view: View, step: Transition, rows: list[tuple[Any, ...]], *, closed: bool) -> Committed:

@@ -34,8 +34,12 @@ _MOVED = """moved AS (
          child_mode = coalesce(%(child_mode)s, child_mode),
          open_children = n.open_children + %(new_children)s, open_calls = n.open_calls + %(new_calls)s,
          spawned_calls = n.spawned_calls + %(new_calls)s,
-         due_at = now() + make_interval(secs => %(delay)s),
-         next_hint_at = now() + make_interval(secs => CASE WHEN %(delay)s = 0 THEN %(hint_grace)s ELSE %(delay)s END),
+         -- Parked on sub-processes that all closed while this turn ran (it was woken early): due, or nobody wakes it.
+         due_at = CASE WHEN %(parked_on_calls)s AND n.open_calls + %(new_calls)s = 0 THEN now()
+                       ELSE now() + make_interval(secs => %(delay)s) END,
+         next_hint_at = CASE WHEN %(parked_on_calls)s AND n.open_calls + %(new_calls)s = 0 THEN now()
+                             WHEN %(delay)s = 0 THEN now() + make_interval(secs => %(hint_grace)s)
+                             ELSE now() + make_interval(secs => %(delay)s) END,
          hints = 0,
          turn = n.turn + 1, lease_owner = NULL, lease_expires_at = NULL, losses = 0,
          reserved_calls = 0, reserved_tokens = 0, reserved_cost_usd = 0,

@@ -30,6 +30,8 @@ class DatabaseUnavailable(Exception):
 
 
 _TRANSIENT = (psycopg.OperationalError, psycopg.InterfaceError)
+_LIMITS = "54"
+"""SQLSTATE class of values too large or too deep: among the operational errors, but nothing that passes."""
 
 
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s")
@@ -111,6 +113,8 @@ class Database:
         except _TRANSIENT as error:
             if connection.closed:
                 pooled.invalidate()
+            if (error.sqlstate or "").startswith(_LIMITS):
+                raise
             raise DatabaseUnavailable(_short(error)) from error
         finally:
             pooled.close()

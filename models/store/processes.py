@@ -9,17 +9,19 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-from models.records import CloseReason, NewProcess, Turn
+from models.records import CloseReason, Lease, NewProcess, Turn
 from models.store.clean import Cleaner
 from models.store.commit import HINT_GRACE_SECONDS
 from models.store.database import Database
 
 _SUBMIT = """
 WITH incoming AS MATERIALIZED (
-  SELECT * FROM json_to_recordset(%(processes)s::json) AS s (
+  -- Once each and in one order: two batches with the same ids must not wait for each other crosswise.
+  SELECT DISTINCT ON (id) * FROM json_to_recordset(%(processes)s::json) AS s (
     id uuid, tenant text, project text, engine text, recipe_name text, recipe json, params json, goal text,
     priority smallint, max_calls int, max_tokens bigint, max_cost_usd numeric, deadline_seconds float8, callback jsonb,
     trace_context jsonb, node_kind text, phase text, cursor jsonb)
+   ORDER BY id
 ), stored AS (
   INSERT INTO processes (id, root_id, tenant, project, engine, recipe_name, priority, max_calls, max_tokens,
                          max_cost_usd, deadline_at, callback, trace_context)
@@ -40,7 +42,7 @@ SELECT n.id, n.turn, i.engine, i.priority FROM placed n JOIN incoming i ON i.id 
 """
 
 # Ancestors first, so that this and every commit lock processes in the same order.
-_LOCK_TREE = text("""
+_TREE = text("""
 WITH RECURSIVE tree AS (
   SELECT id, 0 AS level FROM processes WHERE id = :process
   UNION ALL
@@ -63,11 +65,12 @@ UPDATE processes root
           FROM nodes WHERE process_id = ANY(:ids) AND settled_at IS NULL) held
  WHERE root.id = :root AND held.calls > 0
 """)
-_LOCK = text("""
+_LOCK = text("SELECT id FROM processes WHERE id = :id FOR NO KEY UPDATE")
+_OPEN = text("""
 SELECT p.id, p.engine, p.status, p.parent_node_id, i.params,
        (SELECT n.cursor FROM nodes n WHERE n.process_id = p.id AND n.parent_id IS NULL)
   FROM processes p JOIN process_inputs i ON i.process_id = p.id
- WHERE p.id = :id AND p.status <> 'CLOSED' FOR NO KEY UPDATE OF p
+ WHERE p.id = :id AND p.status <> 'CLOSED'
 """)
 _CLOSE = text("""
 UPDATE processes SET status = 'CLOSED', close_reason = :reason, closed_at = now(),
@@ -82,6 +85,7 @@ UPDATE nodes SET status = CASE WHEN status IN ('DONE', 'FAILED') AND NOT awaitin
        lease_expires_at = NULL, reserved_calls = 0, reserved_tokens = 0, reserved_cost_usd = 0, settled_at = now()
  WHERE process_id = :id AND settled_at IS NULL
 """)
+_HOLDS = text("SELECT 1 FROM nodes WHERE id = :node AND turn = :turn AND fence = :fence FOR NO KEY UPDATE")
 _INSERT_RESULT = text("INSERT INTO results (process_id, wrapper) VALUES (:id, CAST(:wrapper AS json))")
 _RESULT_MESSAGE = text("""
 INSERT INTO messages (process_id, node_id, role, kind, content)
@@ -94,8 +98,7 @@ UPDATE nodes caller SET open_calls = open_calls - 1,
  WHERE id = :caller AND open_calls > 0 AND settled_at IS NULL
 """)
 _SUSPEND = text("""
-UPDATE processes SET status = 'SUSPENDED' WHERE root_id = (SELECT root_id FROM processes WHERE id = :id)
-   AND status IN ('INIT', 'RUNNING', 'BLOCKED') AND id = ANY(:ids)
+UPDATE processes SET status = 'SUSPENDED' WHERE id = ANY(:ids) AND status IN ('INIT', 'RUNNING', 'BLOCKED')
 """)
 _RELEASE = text("""
 UPDATE nodes SET fence = fence + 1, lease_owner = NULL, lease_expires_at = NULL
@@ -117,10 +120,13 @@ _UNDELIVERED = """
 WITH late AS (
   SELECT id FROM processes
    WHERE status = 'CLOSED' AND delivered_at IS NULL
-     AND closed_at < now() - make_interval(secs => least(2 ^ least(delivery_attempts, 10), 300))
+     AND coalesce(deliver_at, closed_at + interval '1 second') <= now()
    ORDER BY closed_at LIMIT %(batch)s FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE processes p SET delivery_attempts = delivery_attempts + 1 FROM late, results r
+UPDATE processes p
+   SET delivery_attempts = delivery_attempts + 1,
+       deliver_at = now() + make_interval(secs => least(2 ^ least(delivery_attempts + 1, 10), 300))
+  FROM late, results r
  WHERE p.id = late.id AND r.process_id = p.id
 RETURNING p.id, r.wrapper, p.callback
 """
@@ -228,28 +234,55 @@ def stop(
     return _close_tree(database, process_id, CloseReason.STOPPED, wrapper_for, "SKIPPED", failure)
 
 
-def fail_process(database: Database, process_id: UUID, wrapper_for: WrapperFor, *, failure: str) -> tuple[UUID, ...]:
-    """Close the process and what is below it as FAILED without asking its engine: the last resort of the sweeper."""
-    return _close_tree(database, process_id, CloseReason.FAILED, wrapper_for, "FAILED", failure)
+def fail_process(
+    database: Database, process_id: UUID, wrapper_for: WrapperFor, *, failure: str, lease: Lease | None = None
+) -> tuple[UUID, ...]:
+    """Close the process and what is below it as FAILED without asking its engine: the last resort.
+
+    lease: close only while this lease still holds; a worker that lost its turn has no say any more.
+    """
+    return _close_tree(database, process_id, CloseReason.FAILED, wrapper_for, "FAILED", failure, lease)
 
 
-def _tree(connection: Connection, process_id: UUID) -> list[UUID]:
-    return [row[0] for row in connection.execute(_LOCK_TREE, {"process": process_id})]
+def _lock_tree(connection: Connection, process_id: UUID) -> tuple[UUID | None, list[UUID]]:
+    """Lock the root, then the process and everything below it, before any node is touched (the store's lock order).
+
+    A commit that was under way may have called one more sub-process before its own process was locked, so the tree is
+    read again until it holds nothing new; from a locked process nothing grows.
+    """
+    root_id = connection.execute(_LOCK_ROOT, {"process": process_id}).scalar()
+    locked: list[UUID] = []
+    while True:
+        found = [row[0] for row in connection.execute(_TREE, {"process": process_id}) if row[0] not in locked]
+        if not found:
+            return root_id, locked
+        for each in found:
+            connection.execute(_LOCK, {"id": each})
+        locked += found
 
 
 def _close_tree(
-    database: Database, process_id: UUID, reason: CloseReason, wrapper_for: WrapperFor, status: str, failure: str
+    database: Database,
+    process_id: UUID,
+    reason: CloseReason,
+    wrapper_for: WrapperFor,
+    status: str,
+    failure: str,
+    lease: Lease | None = None,
 ) -> tuple[UUID, ...]:
     cleaner = Cleaner()
     closed: list[UUID] = []
     with database.begin() as connection:
-        # Lock every process of the tree before touching any node (the lock order of models.store.commit).
-        root_id = connection.execute(_LOCK_ROOT, {"process": process_id}).scalar()
-        rows = [
-            row
-            for row in (connection.execute(_LOCK, {"id": each}).first() for each in _tree(connection, process_id))
-            if row is not None
-        ]
+        root_id, ids = _lock_tree(connection, process_id)
+        if (
+            lease
+            and not connection.execute(
+                _HOLDS, {"node": lease.node_id, "turn": lease.turn, "fence": lease.fence}
+            ).first()
+        ):
+            return ()
+        found = (connection.execute(_OPEN, {"id": each}).first() for each in ids)
+        rows = [row for row in found if row is not None]
         connection.execute(_RELEASE_BUDGET, {"root": root_id, "ids": [row[0] for row in rows]})
         for each_id, engine, _, parent_node_id, params, cursor in rows:
             wrapper = wrapper_for(Closing(process_id=each_id, engine=engine, params=params or {}, cursor=cursor or {}))
@@ -271,8 +304,8 @@ def suspend(database: Database, process_id: UUID, *, abort_running: bool = False
     aborted and made again after the resume. ``False``: closed, already suspended, or unknown.
     """
     with database.begin() as connection:
-        ids = _tree(connection, process_id)
-        changed = connection.execute(_SUSPEND, {"id": process_id, "ids": ids}).rowcount
+        _, ids = _lock_tree(connection, process_id)
+        changed = connection.execute(_SUSPEND, {"ids": ids}).rowcount
         if abort_running and changed:
             connection.execute(_RELEASE, {"ids": ids})
     return bool(changed)
@@ -281,7 +314,7 @@ def suspend(database: Database, process_id: UUID, *, abort_running: bool = False
 def resume(database: Database, process_id: UUID) -> list[Turn] | None:
     """Let a suspended process go on. Returns its due turns to publish; ``None`` when it was not suspended."""
     with database.begin() as connection:
-        ids = _tree(connection, process_id)
+        _, ids = _lock_tree(connection, process_id)
         if not connection.execute(_RESUME, {"ids": ids}).rowcount:
             return None
         rows = connection.execute(_DUE_OF, {"ids": ids, "grace": HINT_GRACE_SECONDS})
@@ -309,7 +342,8 @@ def delivery_of(database: Database, process_id: UUID) -> Delivery | None:
 def mark_delivered(database: Database, process_ids: Sequence[UUID]) -> None:
     """Remember that the results were handed over."""
     database.statement(
-        "UPDATE processes SET delivered_at = now() WHERE id = ANY(%(ids)s) AND delivered_at IS NULL",
+        "UPDATE processes SET delivered_at = now() FROM (SELECT id FROM processes WHERE id = ANY(%(ids)s)"
+        " AND delivered_at IS NULL ORDER BY id FOR NO KEY UPDATE) d WHERE processes.id = d.id",
         {"ids": list(process_ids)},
     )
 

@@ -6,12 +6,17 @@ returns the turns to publish. Losing what they return loses only a hint: the nex
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 from uuid import UUID
 
+import psycopg
+
 from models.records import Turn
 from models.store.commit import HINT_GRACE_SECONDS
-from models.store.database import Database
+from models.store.database import Database, Row
+
+log = logging.getLogger(__name__)
 
 MAX_LOSSES = 3
 """Worker losses in one turn after which the engine is told to give the node up instead of trying again."""
@@ -23,7 +28,7 @@ _OPEN = "('INIT', 'RUNNING', 'BLOCKED')"
 _TAKE_BACK = f"""
 WITH expired AS (
   SELECT id FROM nodes WHERE lease_expires_at < now()
-   ORDER BY lease_expires_at LIMIT %(batch)s FOR NO KEY UPDATE SKIP LOCKED
+   ORDER BY lease_expires_at LIMIT %(batch)s OFFSET %(skip)s FOR NO KEY UPDATE SKIP LOCKED
 ), taken AS (
   UPDATE nodes n
      SET lease_owner = NULL, lease_expires_at = NULL, losses = n.losses + 1, hints = 0,
@@ -31,14 +36,14 @@ WITH expired AS (
     FROM expired WHERE n.id = expired.id
   RETURNING n.id, n.turn, n.process_id
 )
-SELECT t.id, t.turn, p.engine, p.priority FROM taken t JOIN processes p ON p.id = t.process_id WHERE p.status IN {_OPEN}
+SELECT t.id, t.turn, p.engine, p.priority, p.status IN {_OPEN} FROM taken t JOIN processes p ON p.id = t.process_id
 """
 
 _REPUBLISH = f"""
 WITH overdue AS (
   SELECT n.id FROM nodes n JOIN processes p ON p.id = n.process_id
    WHERE n.next_hint_at <= now() AND n.lease_expires_at IS NULL AND n.due_at <= now() AND p.status IN {_OPEN}
-   ORDER BY n.next_hint_at LIMIT %(batch)s FOR NO KEY UPDATE OF n SKIP LOCKED
+   ORDER BY n.next_hint_at LIMIT %(batch)s OFFSET %(skip)s FOR NO KEY UPDATE OF n SKIP LOCKED
 ), hinted AS (
   UPDATE nodes n
      SET hints = n.hints + 1,
@@ -46,7 +51,7 @@ WITH overdue AS (
     FROM overdue WHERE n.id = overdue.id
   RETURNING n.id, n.turn, n.process_id
 )
-SELECT h.id, h.turn, p.engine, p.priority FROM hinted h JOIN processes p ON p.id = h.process_id
+SELECT h.id, h.turn, p.engine, p.priority, true FROM hinted h JOIN processes p ON p.id = h.process_id
 """
 
 # The queues named are empty, so whatever has been due there for more than a moment has lost its message (a flush, a
@@ -57,13 +62,13 @@ WITH lost AS (
   SELECT n.id FROM nodes n JOIN processes p ON p.id = n.process_id
    WHERE n.due_at <= now() - make_interval(secs => %(age)s) AND n.lease_expires_at IS NULL
      AND p.engine = ANY(%(engines)s::text[]) AND p.status IN {_OPEN}
-   ORDER BY n.due_at LIMIT %(batch)s FOR NO KEY UPDATE OF n SKIP LOCKED
+   ORDER BY n.due_at LIMIT %(batch)s OFFSET %(skip)s FOR NO KEY UPDATE OF n SKIP LOCKED
 ), hinted AS (
   UPDATE nodes n SET hints = 0, next_hint_at = now() + make_interval(secs => %(grace)s)
     FROM lost WHERE n.id = lost.id
   RETURNING n.id, n.turn, n.process_id
 )
-SELECT h.id, h.turn, p.engine, p.priority FROM hinted h JOIN processes p ON p.id = h.process_id
+SELECT h.id, h.turn, p.engine, p.priority, true FROM hinted h JOIN processes p ON p.id = h.process_id
 """
 
 _REACTIVATE_PARENTS = f"""
@@ -71,14 +76,14 @@ WITH ready AS (
   SELECT n.id FROM nodes n
    WHERE n.awaiting_post_children AND n.due_at IS NULL AND n.lease_expires_at IS NULL
      AND NOT EXISTS (SELECT 1 FROM nodes c WHERE c.parent_id = n.id AND c.settled_at IS NULL)
-   ORDER BY n.id LIMIT %(batch)s FOR NO KEY UPDATE SKIP LOCKED
+   ORDER BY n.id LIMIT %(batch)s OFFSET %(skip)s FOR NO KEY UPDATE SKIP LOCKED
 ), woken AS (
   UPDATE nodes n SET open_children = 0, due_at = now(), hints = 0,
          next_hint_at = now() + make_interval(secs => %(grace)s)
     FROM ready WHERE n.id = ready.id
   RETURNING n.id, n.turn, n.process_id
 )
-SELECT w.id, w.turn, p.engine, p.priority FROM woken w JOIN processes p ON p.id = w.process_id WHERE p.status IN {_OPEN}
+SELECT w.id, w.turn, p.engine, p.priority, p.status IN {_OPEN} FROM woken w JOIN processes p ON p.id = w.process_id
 """
 
 _WAKE_CALLERS = f"""
@@ -86,13 +91,13 @@ WITH ready AS (
   SELECT n.id FROM nodes n
    WHERE n.status = 'WAITING' AND n.open_calls > 0 AND n.lease_expires_at IS NULL
      AND NOT EXISTS (SELECT 1 FROM processes s WHERE s.parent_node_id = n.id AND s.status <> 'CLOSED')
-   ORDER BY n.id LIMIT %(batch)s FOR NO KEY UPDATE SKIP LOCKED
+   ORDER BY n.id LIMIT %(batch)s OFFSET %(skip)s FOR NO KEY UPDATE SKIP LOCKED
 ), woken AS (
   UPDATE nodes n SET open_calls = 0, due_at = now(), next_hint_at = now() + make_interval(secs => %(grace)s), hints = 0
     FROM ready WHERE n.id = ready.id
   RETURNING n.id, n.turn, n.process_id
 )
-SELECT w.id, w.turn, p.engine, p.priority FROM woken w JOIN processes p ON p.id = w.process_id WHERE p.status IN {_OPEN}
+SELECT w.id, w.turn, p.engine, p.priority, p.status IN {_OPEN} FROM woken w JOIN processes p ON p.id = w.process_id
 """
 
 # Past the deadline nothing waits any longer: parked and delayed nodes become due, and their engine concludes.
@@ -103,13 +108,13 @@ WITH late AS (
     JOIN nodes n ON n.process_id = p.id
    WHERE root.deadline_at <= now() AND root.status <> 'CLOSED' AND n.settled_at IS NULL AND n.lease_expires_at IS NULL
      AND (n.due_at IS NULL OR n.due_at > now()) AND NOT n.awaiting_post_children AND n.status <> 'PENDING'
-   LIMIT %(batch)s FOR NO KEY UPDATE OF n SKIP LOCKED
+   ORDER BY n.id LIMIT %(batch)s OFFSET %(skip)s FOR NO KEY UPDATE OF n SKIP LOCKED
 ), woken AS (
   UPDATE nodes n SET due_at = now(), next_hint_at = now() + make_interval(secs => %(grace)s), hints = 0
     FROM late WHERE n.id = late.id
   RETURNING n.id, n.turn, n.process_id
 )
-SELECT w.id, w.turn, p.engine, p.priority FROM woken w JOIN processes p ON p.id = w.process_id
+SELECT w.id, w.turn, p.engine, p.priority, p.status IN {_OPEN} FROM woken w JOIN processes p ON p.id = w.process_id
 """
 
 _POISONED = f"""
@@ -119,9 +124,30 @@ SELECT DISTINCT n.process_id FROM nodes n JOIN processes p ON p.id = n.process_i
 """
 
 
-def _turns(database: Database, sql: str, **params: Any) -> list[Turn]:
-    rows = database.statement(sql, {"grace": HINT_GRACE_SECONDS, **params})
-    return [Turn(node_id=row[0], turn=row[1], engine=row[2], priority=row[3]) for row in rows]
+def _turns(database: Database, sql: str, *, batch: int, **params: Any) -> list[Turn]:
+    params["grace"] = HINT_GRACE_SECONDS
+    try:
+        rows = database.statement(sql, {**params, "batch": batch, "skip": 0})
+    except psycopg.Error:
+        log.exception("one row or more cannot be repaired; going on row by row")
+        rows = _one_by_one(database, sql, batch, params)
+    return [Turn(node_id=row[0], turn=row[1], engine=row[2], priority=row[3]) for row in rows if row[4]]
+
+
+def _one_by_one(database: Database, sql: str, batch: int, params: dict[str, Any]) -> list[Row]:
+    """The same repair in as many statements as rows, stepping over those that PostgreSQL refuses."""
+    rows: list[Row] = []
+    refused = 0
+    while len(rows) + refused < batch:
+        try:
+            found = database.statement(sql, {**params, "batch": 1, "skip": refused})
+        except psycopg.Error:
+            refused += 1
+            continue
+        if not found:
+            break
+        rows += found
+    return rows
 
 
 def take_back_expired(database: Database, *, batch: int) -> list[Turn]:

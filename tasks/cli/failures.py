@@ -51,7 +51,8 @@ class CommandError(click.ClickException):
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(Redactor()(message))
-        self.exit_code = exit_code
+        # Click declares it for the class and reads it from the instance.
+        self.exit_code = exit_code  # type: ignore[misc]
 
 
 def explained(error: BaseException) -> CommandError | None:

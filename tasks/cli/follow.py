@@ -1,4 +1,4 @@
-"""Following one process until it closes: its progress channel where Redis is there, its row in PostgreSQL in any case."""
+"""Following one process until it closes: by its progress channel while Redis is there, by its row in any case."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class Follower:
 
     def __enter__(self) -> Self:
         try:
-            self._pubsub = self._client.pubsub(ignore_subscribe_messages=True)
+            client: Any = self._client
+            self._pubsub = client.pubsub(ignore_subscribe_messages=True)
             self._pubsub.subscribe(self._channel)
         except redis.RedisError:
             self._drop()

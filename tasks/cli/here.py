@@ -9,6 +9,7 @@ from pathlib import Path
 from tasks.dev.state import find_running
 from tasks.settings import Settings, SettingsError, load_settings
 
+
 @dataclass(frozen=True, slots=True)
 class Here:
     """The settings in force, and the development stack's folder when they are its."""
@@ -40,7 +41,9 @@ def backend_settings() -> Settings:
         if value is None
     ]
     if len(missing) == 1:
-        raise SettingsError(f"{missing[0]} is not set, but its counterpart is: set both, or neither beside a running dev")
+        raise SettingsError(
+            f"{missing[0]} is not set but its counterpart is: set both, or neither beside a running dev"
+        )
     if missing:
         raise SettingsError(
             f"no backend is known here: start one with `vancetope dev` in this folder ({Path.cwd()}), or set "

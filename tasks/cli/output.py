@@ -75,7 +75,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for at, name in enumerate(columns):
-        table.add_column(name, overflow="fold", no_wrap=at == 0, min_width=min(36, len(shown[0][0])) if at == 0 else None)
+        # The first column is what one copies: never broken.
+        table.add_column(name, overflow="fold", no_wrap=at == 0)
     for row in shown:
         table.add_row(*(Text(text, style=STYLES.get(text, "")) for text in row))
     console.print(table)

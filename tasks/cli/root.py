@@ -8,10 +8,10 @@ from tasks.cli.lazy import LazyGroup
 
 SECTIONS = {
     "Run the backend": {
-        "dev": ("tasks.cli.backend:dev", "Run everything on this machine until Ctrl-C."),
-        "demo": ("tasks.cli.backend:demo", "Run real jobs on a backend of their own, then stop."),
+        "dev": ("tasks.cli.dev:dev", "Run everything on this machine until Ctrl-C."),
+        "demo": ("tasks.cli.demo:demo", "Run real jobs on a backend of their own, then stop."),
         "doctor": ("tasks.cli.doctor:doctor", "Check settings, services, workers, providers; say what to do."),
-        "migrate": ("tasks.cli.backend:migrate", "Bring the database to this version."),
+        "migrate": ("tasks.cli.migrate:migrate", "Bring the database to this version."),
     },
     "Jobs": {
         "run": ("tasks.cli.run:run", "Submit, show progress, print the result."),

@@ -47,6 +47,7 @@ def submit_all(runtime: Runtime, submissions: Iterable[Submission]) -> int:
 @click.pass_context
 def run(
     ctx: click.Context,
+    /,
     recipe: str,
     timeout: float | None,
     identity: str | None,
@@ -109,7 +110,7 @@ def _where_next(process_id: UUID) -> str:
 @click.argument("recipe", required=False)
 @asked.submission_options
 @click.option("--id", "identity", metavar="UUID", help="Choose the id: the same one twice is one job.")
-@click.option("--batch", metavar="FILE.jsonl|-", help="Many: one JSON object per line, the payload of vancetope.submit.")
+@click.option("--batch", metavar="FILE.jsonl|-", help="Many jobs: one JSON object per line.")
 @json_option
 def submit(recipe: str | None, identity: str | None, batch: str | None, as_json: bool, **options: Any) -> None:
     """Submit RECIPE and print the id at once.
@@ -120,7 +121,7 @@ def submit(recipe: str | None, identity: str | None, batch: str | None, as_json:
     if recipe is None and batch is None:
         raise click.UsageError("name a RECIPE (`vancetope recipes ls`), or give --batch FILE.jsonl")
     if batch is not None and identity is not None:
-        raise click.UsageError("--id is for one job; in a batch give each line its own \"id\"")
+        raise click.UsageError('--id is for one job; in a batch give each line its own "id"')
     if batch == asked.STDIN and asked.STDIN in (options["prompt"], options["schema"]):
         raise click.UsageError("--batch - reads standard input itself: put the other text into a file")
     common = {**asked.payload(**options), **({} if recipe is None else {"recipe": recipe})}

@@ -82,7 +82,7 @@ def list_(limit: int, tenant: str | None, as_json: bool) -> None:
             )
             for row in rows
         ],
-        empty="no jobs yet: `vancetope run extract-event --prompt \"…\"` submits one",
+        empty='no jobs yet: `vancetope run extract-event --prompt "…"` submits one',
     )
 
 

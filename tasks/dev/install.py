@@ -2,9 +2,10 @@
 
     python3 install.py VENV [--extra NAME]…
 
-Needs Python 3.11 or newer and nothing else: uses uv when it is there or can be had (seconds), else pip (a minute or two);
-a Python without `venv`'s own pip (Debian's bare python3) gets one, checked against a digest. Everything comes from the
-lock. The local model's parts are welcome but not required: without them the demo answers from a script, and says so.
+Needs Python 3.11 or newer and nothing else: uses uv when it is there or can be had (seconds), else pip (a minute or
+two); a Python without `venv`'s own pip (Debian's bare python3) gets one, checked against a digest. Everything comes
+from the lock. The local model's parts are welcome but not required: without them the demo answers from a script, and
+says so.
 """
 
 import argparse

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import Cluster
+from cluster import Cluster, MakeCluster
 from fakes.provider import FakeProvider
 from fakes.wire_formats import Answer
 from services import private_folder
@@ -17,14 +17,14 @@ from tasks.dev import migrate
 from tasks.dev.postgres import Postgres
 from tasks.dev.redis import Redis
 
-MakeCluster = Callable[..., Cluster]
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.acceptance)
+            # Celery's result backend calls a method that redis-py has deprecated.
+            item.add_marker(pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning"))
 
 
 @pytest.fixture

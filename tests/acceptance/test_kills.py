@@ -1,4 +1,4 @@
-"""``kill -9`` at every named point of a turn, and a worker that comes back after its lease: effects once, calls bounded.
+"""``kill -9`` at every named point of a turn, and a worker back after its lease: effects once, calls bounded.
 
 Every job here takes two turns (its first answer does not fit, the second one does), so that the cursor, the history
 and the messages of a turn before the crash are there to be doubled or lost.
@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import redis
 from cluster import Cluster, Member, eventually
 from fakes.provider import FakeProvider, Recorded
 from fakes.wire_formats import Answer
@@ -22,11 +23,20 @@ from tasks.faults import POINTS
 
 # Where a crash costs a call: the answer is there and not yet stored.
 PAID_TWICE = ("after_call", "before_commit")
+# Points of the task that stores a submission: until then its message is all there is.
+IN_SUBMIT = ("before_store", "after_store")
 
 
 def first_attempt(request: Recorded) -> bool:
     """Whether the question is asked for the first time: a correction quotes the rejected answer."""
     return not any(message["role"] == "assistant" for message in request.body["messages"])
+
+
+def hasten_redelivery(cluster: Cluster) -> None:
+    """Make the broker give the dead worker's message back now instead of after its visibility timeout."""
+    with redis.Redis.from_url(cluster.redis_url) as client:
+        tags = eventually(lambda: client.zrange("unacked_index", 0, -1), "the message is not acknowledged")
+        client.zadd("unacked_index", {tag: 1.0 for tag in tags})
 
 
 class Armed:
@@ -68,9 +78,7 @@ def armed(
         database_url = stack.enter_context(new_database(postgres_admin_url, _template))
         provider = stack.enter_context(FakeProvider(default=Answer(json={"n": 1})))
         provider.rule(first_attempt, Answer(text="no JSON at all"))
-        cluster = Cluster(
-            folder, database_url=database_url, redis_url=_redis_server, provider_url=provider.openai_url
-        )
+        cluster = Cluster(folder, database_url=database_url, redis_url=_redis_server, provider_url=provider.openai_url)
         stack.callback(cluster.close)
         stack.callback(cluster.print_logs)
         yield Armed(cluster, provider, folder)
@@ -81,9 +89,14 @@ def test_a_worker_killed_at_this_point_costs_at_most_one_call_and_no_effect(poin
     cluster = armed.cluster
     before = len(armed.provider.requests)
     token = armed.arm(point)
-    # Not published: so that a sweep has something to publish, which is where `in_sweep` dies.
-    job = cluster.store("what is n?")[0] if point == "in_sweep" else cluster.submit("what is n?")
+    if point in IN_SUBMIT:
+        job = cluster.send("what is n?")
+    else:
+        # Not published: so that a sweep has something to publish, which is where `in_sweep` dies.
+        job = cluster.store("what is n?")[0] if point == "in_sweep" else cluster.submit("what is n?")
     eventually(lambda: not token.exists(), f"a worker reaches {point}")
+    if point == "before_store":
+        hasten_redelivery(cluster)
     eventually(lambda: any(not member.running for member in cluster.members), "the worker is dead")
     cluster.wait_closed(job)
     assert len(armed.revive()) == 1

@@ -273,7 +273,7 @@ class FakeProvider:
             return await _plain(
                 writer, answer.status, answer.body or _error_body(answer.status, anthropic), answer.headers
             )
-        if not request.body.get("stream"):
+        if not request.body.get("stream") or answer.ignore_stream:
             build = anthropic_message if anthropic else openai_completion
             return await _plain(writer, 200, build(request.body, answer), answer.headers)
         events = anthropic_events(request.body, answer) if anthropic else openai_events(request.body, answer)

@@ -21,7 +21,7 @@ class Answer:
     usage: prompt/output/cache counts; ``None`` leaves usage out. null_content: OpenAI content is null.
     delay: seconds before the first byte. hang: never answer. hold: wait for this event before answering.
     hang_after / break_after: after so many chunks, go silent / drop the connection. stream_error: an error event
-    instead of the rest. no_finish: end the stream without a stop reason.
+    instead of the rest. no_finish: end the stream without a stop reason. ignore_stream: one piece all the same.
     """
 
     text: str | None = None
@@ -44,6 +44,7 @@ class Answer:
     break_after: int | None = None
     stream_error: dict[str, Any] | None = None
     no_finish: bool = False
+    ignore_stream: bool = False
 
 
 def openai_completion(body: dict[str, Any], answer: Answer) -> dict[str, Any]:

@@ -1,54 +1,37 @@
-"""The embedded stack as a person meets it: it starts, keeps data, says what runs, and leaves nothing behind."""
+"""The parts of the embedded stack: each starts, keeps its data, survives a crash and dies with its parent."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import signal
 import stat
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 import redis
+from processes import DEADLINE, ended, eventually
 from redis.backoff import NoBackoff
 from redis.retry import Retry
-from services import private_folder, unavailable
+from services import note, notes, private_folder, unavailable
 
 from tasks.dev.local_model import LocalModel
 from tasks.dev.postgres import Postgres, candidates, find_binaries, major_version
 from tasks.dev.process import ChildProcess, Identity, StackError, process_alive
 from tasks.dev.redis import Redis
 from tasks.dev.redis import candidates as redis_candidates
-from tasks.dev.state import StackState, find_running, read_state
 
 pytestmark = pytest.mark.integration
-
-RUN = Path(__file__).resolve().parents[1] / "run_embedded.py"
-DEADLINE = 60.0
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
     with private_folder() as path:
         yield path
-
-
-def eventually(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, f"still not so after {DEADLINE:.0f} s: {what}"
-        time.sleep(0.02)
-
-
-def ended(pids: list[int]) -> Callable[[], bool]:
-    return lambda: not any(process_alive(pid) for pid in pids)
 
 
 def postgres_bindirs() -> list[Path]:
@@ -79,17 +62,6 @@ def redis_server(request: pytest.FixtureRequest, folder: Path) -> Iterator[Redis
         unavailable("no Redis server on this machine")
     with Redis(folder / "redis", server=request.param) as server:
         yield server
-
-
-def note(dsn: str, text: str) -> None:
-    with psycopg.connect(dsn) as connection:
-        connection.execute("CREATE TABLE IF NOT EXISTS notes (text text)")
-        connection.execute("INSERT INTO notes VALUES (%s)", (text,))
-
-
-def notes(dsn: str) -> list[str]:
-    with psycopg.connect(dsn) as connection:
-        return [str(row[0]) for row in connection.execute("SELECT text FROM notes ORDER BY text")]
 
 
 class TestPostgres:
@@ -290,127 +262,3 @@ def test_a_machine_without_libgomp_is_told_how_to_get_it(folder: Path, monkeypat
     monkeypatch.setenv("PYTHONPATH", str(folder))
     with pytest.raises(StackError, match="apt-get install libgomp1"):
         LocalModel(weights).start()
-
-
-class Running:
-    """A stack in a process of its own."""
-
-    def __init__(self, folder: Path, pool: str = "threads") -> None:
-        self.folder = folder
-        environment = {**os.environ, "PYTHONPATH": str(RUN.parents[1])}
-        self.log = folder.with_suffix(".log")
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, str(RUN), str(folder), pool], stdout=log, stderr=subprocess.STDOUT, env=environment
-            )
-
-    def ready(self) -> StackState:
-        eventually(lambda: self.process.poll() is not None or "ready; Ctrl-C" in self.text(), "the stack is ready")
-        state = find_running(self.folder)
-        assert state is not None, self.text()
-        return state
-
-    def text(self) -> str:
-        return self.log.read_text()
-
-    def end(self, number: signal.Signals) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(DEADLINE)
-
-
-@pytest.fixture
-def start(folder: Path) -> Iterator[Callable[..., Running]]:
-    started: list[Running] = []
-
-    def run(pool: str = "threads") -> Running:
-        started.append(Running(folder / "stack", pool))
-        return started[-1]
-
-    try:
-        yield run
-    finally:
-        for running in started:
-            if running.process.poll() is None:
-                running.end(signal.SIGKILL)
-
-
-def descendants(pid: int) -> list[int]:
-    family = [pid]
-    parents = parents_of_all()
-    for member in family:
-        family += [child for child, parent in parents.items() if parent == member]
-    return family[1:]
-
-
-def parents_of_all() -> dict[int, int]:
-    if sys.platform != "linux":
-        listing = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-        return {int(pid): int(parent) for pid, parent in (line.split() for line in listing.splitlines())}
-    parents = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            parents[int(entry.parent.name)] = int(entry.read_text().rpartition(")")[2].split()[1])
-    return parents
-
-
-class TestStack:
-    def test_it_stops_in_order_and_leaves_nothing_but_data(self, start: Callable[..., Running]) -> None:
-        running = start()
-        state = running.ready()
-        assert set(state.children) == {"postgres", "redis", "worker1", "beat"}
-        assert stat.S_IMODE((running.folder / "stack.json").stat().st_mode) == 0o600
-        family = descendants(running.process.pid)
-        assert set(state.children.values()) <= set(family)
-        note(state.database_url, "kept")
-
-        assert running.end(signal.SIGINT) == 0, running.text()
-        eventually(ended(family), "all children are gone")
-        assert find_running(running.folder) is None
-        assert not (running.folder / "stack.json").exists()
-
-        again = start()
-        assert notes(again.ready().database_url) == ["kept"]
-
-    def test_a_second_start_says_what_runs(self, start: Callable[..., Running]) -> None:
-        first = start()
-        state = first.ready()
-        text = first.text()
-        second = start()
-        assert second.process.wait(DEADLINE) == 1
-        assert f"kill {first.process.pid}" in second.text()
-        assert "postgres" in second.text()
-        assert state.database_url not in second.text()
-        assert find_running(first.folder) == state
-        assert "password" not in text
-
-    @pytest.mark.parametrize("pool", ["threads", "prefork"])
-    def test_children_die_with_a_stack_that_is_killed(self, start: Callable[..., Running], pool: str) -> None:
-        running = start(pool)
-        running.ready()
-        family = descendants(running.process.pid)
-        running.end(signal.SIGKILL)
-        eventually(ended(family), "all children are gone")
-        assert read_state(running.folder) is not None
-        assert find_running(running.folder) is None
-        start().ready()
-
-    def test_what_dies_is_started_again(self, start: Callable[..., Running]) -> None:
-        running = start()
-        before = running.ready().children
-        for pid in before.values():
-            os.kill(pid, signal.SIGKILL)
-
-        def replaced() -> bool:
-            state = find_running(running.folder)
-            return state is not None and not set(state.children.values()) & set(before.values())
-
-        eventually(replaced, "everything runs again")
-        state = find_running(running.folder)
-        assert state is not None
-        assert state.children.keys() == before.keys()
-        assert running.end(signal.SIGTERM) == 0, running.text()
-
-    def test_a_killed_start_does_not_leave_a_state_to_believe(self, folder: Path) -> None:
-        folder.joinpath("stack.json").write_text(json.dumps({"pid": 1}))
-        assert read_state(folder) is None
-        assert find_running(folder) is None

@@ -8,9 +8,12 @@ import logging
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from fakes.provider import Answer, FakeProvider
@@ -169,7 +172,7 @@ def test_secrets_and_prompts_stay_out_of_errors(
     prompt = "Tell me SECRET-" + "123 now"  # in two parts: a traceback quotes these very lines
     message = f"Incorrect API key provided: {key} while asked: {prompt}"
     fake.enqueue(Answer(status=401, body={"error": {"type": "authentication_error", "message": message}}))
-    with caplog.at_level(logging.INFO), pytest.raises(LlmError) as caught:
+    with caplog.at_level(logging.DEBUG), pytest.raises(LlmError) as caught:
         client.complete(ask(prompt, model=model))
     error = caught.value
     assert error.kind is ErrorKind.AUTH
@@ -281,3 +284,20 @@ def test_plan_and_candidate_can_be_asked_without_a_call(client: RoutingClient, f
     assert planned.reasons
     assert client.candidate(request).provider_name == "openai"
     assert fake.requests == []
+
+
+@BOTH
+def test_process_that_ends_without_shutdown_leaves_no_warning(fake: FakeProvider, model: str) -> None:
+    code = (
+        "from engines.llm.base import LlmRequest, Message\n"
+        "from engines.llm.client import build_client\n"
+        "from engines.llm.config import LlmConfig\n"
+        f"urls = {{'openai': {fake.openai_url!r}, 'anthropic': {fake.anthropic_url!r}}}\n"
+        "client = build_client(LlmConfig(api_keys={'openai': 'k', 'anthropic': 'k'}, base_urls=urls))\n"
+        f"request = LlmRequest(model={model!r}, messages=(Message(role='user', content='hi'),))\n"
+        "print(client.complete(request).text)\n"
+    )
+    root = Path(__file__).resolve().parents[3]
+    command = [sys.executable, "-W", "error", "-W", "default::ResourceWarning", "-c", code]
+    ended = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "ok\n", "")

@@ -60,7 +60,7 @@ def test_held_answer_waits_for_the_test(fake: FakeProvider) -> None:
         assert not future.done()
         gate.set()
         assert future.result(10).json()["content"][0]["text"] == "late"
-    assert fake.requests[0].finished
+    fake.wait_for(lambda requests: requests[0].finished)
 
 
 def test_requests_are_recorded_in_order_with_headers_and_text(fake: FakeProvider) -> None:

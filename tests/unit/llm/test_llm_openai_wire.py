@@ -20,7 +20,6 @@ from engines.llm.base import (
     Usage,
 )
 from engines.llm.client import RoutingClient
-from engines.llm.policy import FailureCounts, StepDown, next_step
 
 Ask = Callable[..., LlmRequest]
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -269,6 +268,17 @@ def test_server_that_streams_no_usage(client: RoutingClient, fake: FakeProvider,
     assert (reply.usage, reply.cost_usd) == (Usage(), None)
 
 
+def test_server_that_does_not_stream_at_all(client: RoutingClient, fake: FakeProvider, ask: Ask) -> None:
+    fake.enqueue(
+        Answer(text="whole", ignore_stream=True),
+        Answer(text="", tool_calls=[("look", {"q": "x"}), ("look", {"q": "y"})], ignore_stream=True),
+    )
+    reply = client.complete(ask())
+    assert (reply.text, reply.stop, reply.usage.total_tokens) == ("whole", StopKind.END, 15)
+    calls = client.complete(ask(tools=(LOOK,))).tool_calls
+    assert [call.arguments for call in calls] == [{"q": "x"}, {"q": "y"}]
+
+
 def test_unpriced_model_has_no_cost(client: RoutingClient, fake: FakeProvider, ask: Ask) -> None:
     reply = client.complete(ask(model="compatible:x"))
     assert (reply.usage.total_tokens, reply.cost_usd) == (15, None)
@@ -300,25 +310,6 @@ def test_error_event_inside_a_stream(client: RoutingClient, fake: FakeProvider, 
     assert failing(client, ask()).kind in (ErrorKind.OVERLOADED, ErrorKind.TRANSPORT)
     error = failing(client, ask())
     assert (error.kind, error.status) == (ErrorKind.TRANSPORT, 502)
-
-
-def test_grammar_too_large_steps_down_to_an_answer(client: RoutingClient, fake: FakeProvider, ask: Ask) -> None:
-    # The ladder as a runner would walk it: three calls, of which only the last one reached inference.
-    too_large = {"error": {"message": "The compiled grammar is too large", "type": "invalid_request_error"}}
-    fake.enqueue(Answer(status=400, body=too_large), Answer(status=400, body=too_large))
-    counts, highest, reached = FailureCounts(), StructuredPath.STRICT, 0
-    while True:
-        try:
-            reply = client.complete(ask(schema=SCHEMA, highest_path=highest))
-            break
-        except LlmError as error:
-            reached += error.reached_inference
-            step = next_step(error, counts, jitter=0.0)
-            assert isinstance(step, StepDown)
-            assert step.path is not None
-            counts, highest = counts.after(error), step.path
-    assert (reply.path, reply.text, reached) == (StructuredPath.PROMPT, '{"n": 1}', 0)
-    assert ["response_format" in request.body for request in fake.requests] == [True, True, False]
 
 
 def test_ambient_openai_settings_are_not_sent_elsewhere(

@@ -30,10 +30,11 @@ def descendants(root: type[BaseException]) -> Iterator[type[BaseException]]:
 
 def sdk_classes(module: Any, root: type[BaseException]) -> list[type[BaseException]]:
     """Every exception of the SDK: descendants of its base, and whatever else it exports that is an exception."""
+    # Not everything there is: both SDKs load their types lazily, and all of them would take seconds.
     for info in pkgutil.iter_modules(module.__path__):
         if info.name in ("_exceptions", "_response", "_legacy_response", "_streaming", "_error_classes"):
             importlib.import_module(f"{module.__name__}.{info.name}")
-    exported = [item for _, item in inspect.getmembers(module, inspect.isclass) if issubclass(item, BaseException)]
+    exported = [getattr(module, name) for name in dir(module) if name.endswith(("Error", "Exception"))]
     found = {root, *descendants(root), *exported}
     return sorted(
         (cls for cls in found if cls.__module__.startswith(module.__name__)), key=lambda cls: cls.__qualname__

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from engines.errors import TemplateError
 from engines.recipes import render as render_module
 from engines.recipes.limits import DOCUMENT_LIMITS, MAX_SOURCE_CHARS, Meter, RenderLimits
 from engines.recipes.render import check_template, render, render_prompt
-from hypothesis import given
-from hypothesis import strategies as st
 
 HOSTILE = 'Explain {{ 7*7 }} and {% raw %} and {"a":1} {# note #} {% endraw %} {{ node.result }}'
 
 
-# --- F1: user text never becomes template source ------------------------------------------------------------------------
+# --- F1: user text never becomes template source ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("template", ["{{ goal }}", "<{{ goal | raw }}>", "{% if goal %}{{ goal }}{% endif %}", "{{ 'a' ~ goal }}"])
+@pytest.mark.parametrize(
+    "template", ["{{ goal }}", "<{{ goal | raw }}>", "{% if goal %}{{ goal }}{% endif %}", "{{ 'a' ~ goal }}"]
+)
 def test_template_marks_in_a_value_stay_as_they_are(template: str) -> None:
     assert HOSTILE in render(template, {"goal": HOSTILE})
     assert HOSTILE in render_prompt(template, {"goal": HOSTILE})
@@ -32,17 +36,20 @@ def test_any_value_appears_literally(value: str) -> None:
     assert render_prompt("a\n{{ value }}\nb {{ node.x }}", {"value": value}) == f"a\n{value}\nb {{{{ node.x }}}}"
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
 def test_structured_values_print_as_json(value: Any) -> None:
     assert json.loads(render("{{ value | tojson }}", {"value": value})) == value
 
 
 @given(st.text())
 def test_any_template_renders_or_is_refused_with_a_template_error(source: str) -> None:
-    try:
+    with suppress(TemplateError):
         render(source, {})
-    except TemplateError:
-        pass
 
 
 def test_values_are_not_rendered_twice_through_set_and_loops() -> None:
@@ -50,7 +57,7 @@ def test_values_are_not_rendered_twice_through_set_and_loops() -> None:
     assert render(template, {"goal": "{{ 7*7 }}", "items": ["{{ 8*8 }}"]}) == "{{ 7*7 }}{{ 8*8 }}"
 
 
-# --- F2: sandbox --------------------------------------------------------------------------------------------------------
+# --- F2: sandbox ------------------------------------------------------------
 
 ESCAPES = [
     "{{ ''.__class__.__mro__ }}",
@@ -100,18 +107,27 @@ def test_python_attributes_of_values_do_not_exist() -> None:
     class Thing:
         secret = "leaked"
 
-    assert render("[{{ thing.secret }}{{ text.upper }}{{ items.append }}{{ x.keys }}]", {"thing": Thing(), "text": "a", "items": [], "x": {}}) == "[]"
+    assert (
+        render(
+            "[{{ thing.secret }}{{ text.upper }}{{ items.append }}{{ x.keys }}]",
+            {"thing": Thing(), "text": "a", "items": [], "x": {}},
+        )
+        == "[]"
+    )
 
 
 def test_keys_of_data_win_over_methods_of_mappings() -> None:
-    assert render("{{ record.items }} {{ record.keys }} {{ record._id }}", {"record": {"items": 3, "keys": "k", "_id": 7}}) == "3 k 7"
+    assert (
+        render("{{ record.items }} {{ record.keys }} {{ record._id }}", {"record": {"items": 3, "keys": "k", "_id": 7}})
+        == "3 k 7"
+    )
 
 
 def test_there_are_no_globals() -> None:
     assert render("[{{ range }}{{ lipsum }}{{ cycler }}{{ joiner }}{{ namespace }}{{ dict }}]", {}) == "[]"
 
 
-# --- F3: resources ------------------------------------------------------------------------------------------------------
+# --- F3: resources ------------------------------------------------------------
 
 SMALL = RenderLimits(max_output_bytes=10_000, max_steps=2_000)
 HUNGRY = [
@@ -154,7 +170,9 @@ def test_greedy_templates_are_stopped(template: str) -> None:
 def test_greedy_templates_are_stopped_in_a_worker_thread_which_then_works_on() -> None:
     with ThreadPoolExecutor(1) as pool:
         with pytest.raises(TemplateError):
-            pool.submit(render, "{% for a in x %}{% for b in x %}{% endfor %}{% endfor %}", {"x": list(range(5_000))}).result()
+            pool.submit(
+                render, "{% for a in x %}{% for b in x %}{% endfor %}{% endfor %}", {"x": list(range(5_000))}
+            ).result()
         assert pool.submit(render, "{{ x }}", {"x": "fine"}).result() == "fine"
 
 
@@ -169,7 +187,7 @@ def test_output_is_counted_in_bytes() -> None:
     limits = RenderLimits(max_output_bytes=10)
     assert render("{{ a }}", {"a": "x" * 10}, limits=limits) == "x" * 10
     for value in ("x" * 11, "ä" * 6):
-        with pytest.raises(TemplateError, match="bigger than 10 bytes|too big"):
+        with pytest.raises(TemplateError, match=r"bigger than 10 bytes|too big"):
             render("{{ a }}", {"a": value}, limits=limits)
     with pytest.raises(TemplateError, match="bigger than 10 bytes"):
         render("plain text, no tags", {}, limits=limits)
@@ -190,7 +208,7 @@ def test_a_meter_adds_up_what_is_built() -> None:
         meter.build(1)
 
 
-# --- behaviour ----------------------------------------------------------------------------------------------------------
+# --- behaviour ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -201,7 +219,10 @@ def test_a_meter_adds_up_what_is_built() -> None:
         ("{{ map.k is none }} {{ q is defined }} {{ items is sequence }} {{ none is empty }}", "true false true true"),
         ("{{ items[0] + 2 * 3 }} {{ items[-1] }} {{ items[9] }} {{ text[1:3] }}", "7 ä  ex"),
         ("{% for k, v in map | items %}{{ k }}={{ v | default('-') }}{% endfor %}", "k=-"),
-        ("{% for i in items %}{{ loop.index }}/{{ loop.length }}{% if not loop.last %},{% endif %}{% endfor %}", "1/2,2/2"),
+        (
+            "{% for i in items %}{{ loop.index }}/{{ loop.length }}{% if not loop.last %},{% endif %}{% endfor %}",
+            "1/2,2/2",
+        ),
         ("{% for i in missing %}x{% else %}none{% endfor %}", "none"),
         ("{% for i in items if i == 1 %}{{ i }}{% endfor %}", "1"),
         ("{{ 'Ä B!' | slug }} {{ '!?' | slug }} {{ 'Hello, World' | slug }}", "b untitled hello-world"),
@@ -229,7 +250,9 @@ def test_prompts_lose_lines_that_hold_only_a_tag_and_documents_keep_them() -> No
 
 
 def test_a_prompt_shows_the_names_of_later_as_written() -> None:
-    template = 'Save {{ goal }} as {"content": "{{ node.result }}"}{% if node.x %}{{ goal }}{% endif %} {{ process.goal }}'
+    template = (
+        'Save {{ goal }} as {"content": "{{ node.result }}"}{% if node.x %}{{ goal }}{% endif %} {{ process.goal }}'
+    )
     expected = 'Save g as {"content": "{{ node.result }}"}{% if node.x %}g{% endif %} pg'
     assert render_prompt(template, {"goal": "g", "process": {"goal": "pg"}}) == expected
 

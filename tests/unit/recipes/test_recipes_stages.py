@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from engines.errors import TemplateError
-from engines.recipes.render import render, render_stage_one, render_stage_one_tree
 from hypothesis import given
 from hypothesis import strategies as st
+
+from engines.errors import TemplateError
+from engines.recipes.render import render, render_stage_one, render_stage_one_tree
 
 NAMES = {"item", "index", "record", "parent"}
 LATER = {"node": {"result": "RESULT", "goal": "GOAL", "list": ["p", "q"]}, "process": {"id": "P1"}}
@@ -23,7 +24,9 @@ def test_f4_item_text_with_braces() -> None:
     goal = render_stage_one("Write: {{ item.text }}", NAMES, item, final=True)
     assert goal == "Write: Intro {{ process.id }} {{ node.goal }}"
     assert render_stage_one("{{ node.result }}", NAMES, item) == "{{ node.result }}"
-    assert two_stages("# {{ item.text }}\n{{ node.result }}", item) == "# Intro {{ process.id }} {{ node.goal }}\nRESULT"
+    assert (
+        two_stages("# {{ item.text }}\n{{ node.result }}", item) == "# Intro {{ process.id }} {{ node.goal }}\nRESULT"
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,7 +61,10 @@ def test_what_belongs_to_later_stays_byte_for_byte(template: str) -> None:
         ("{% if node.ok %}{{ item.text }}{% endif %}", "{% if node.ok %}T{% endif %}"),
         ("{% if item.text %}{{ node.a }}{% else %}{{ node.b }}{% endif %}", "{{ node.a }}"),
         ("{% if item.no %}{{ node.a }}{% elif index %}i{% else %}{{ node.b }}{% endif %}", "{{ node.b }}"),
-        ("{% for t in item.tags %}{{ loop.index }}{{ t }}={{ node.x }};{% endfor %}", "1a={{ node.x }};2b={{ node.x }};"),
+        (
+            "{% for t in item.tags %}{{ loop.index }}{{ t }}={{ node.x }};{% endfor %}",
+            "1a={{ node.x }};2b={{ node.x }};",
+        ),
         ("{% for n in node.l %}{{ item.text }}{{ n }}{% endfor %}", "{% for n in node.l %}T{{ n }}{% endfor %}"),
         ("{% set t = item.text %}{{ t }}{{ node.t }}", "T{{ node.t }}"),
         ("{% with t = item.text %}{{ t }}{% endwith %}{{ t }}", "T{{ t }}"),
@@ -103,7 +109,10 @@ def test_any_value_survives_both_stages_literally(value: str) -> None:
 
 @given(st.text())
 def test_any_value_is_literal_in_a_final_text(value: str) -> None:
-    assert render_stage_one("{{ item.text }}:{{ node.x }}", NAMES, {"item": {"text": value}}, final=True) == value + ":{{ node.x }}"
+    assert (
+        render_stage_one("{{ item.text }}:{{ node.x }}", NAMES, {"item": {"text": value}}, final=True)
+        == value + ":{{ node.x }}"
+    )
 
 
 @given(st.text(alphabet="{}%# \n-+'\"abrwend."))

@@ -1,21 +1,20 @@
-"""Running a backend: the development stack, the demonstration, and migrations."""
+"""`dev`: the whole backend on this machine, in the foreground."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import click
 from rich.text import Text
 
 from tasks.cli.failures import UNREACHABLE, CommandError
-from tasks.cli.here import settings_here
 from tasks.cli.output import json_option, out, plain, print_json
 from tasks.dev.stack import DevOptions, find_running, run_dev
 from tasks.dev.state import FOLDER
-from tasks.settings import Settings, SettingsError
+from tasks.settings import load_settings
 
 _READY = "ready"
 _COLOURS = ("cyan", "green", "magenta", "blue", "yellow", "bright_cyan", "bright_magenta")
@@ -23,7 +22,9 @@ _COLOURS = ("cyan", "green", "magenta", "blue", "yellow", "bright_cyan", "bright
 
 @click.command()
 @click.option("--workers", type=click.IntRange(min=0), default=1, show_default=True, help="Worker processes.")
-@click.option("--concurrency", "-c", type=click.IntRange(min=1), default=8, show_default=True, help="Turns at once each.")
+@click.option(
+    "--concurrency", "-c", type=click.IntRange(min=1), default=8, show_default=True, help="Turns at once each."
+)
 @click.option("--pool", type=click.Choice(["threads", "prefork", "solo"]), default="threads", show_default=True)
 @click.option("--beat/--no-beat", default=True, help="The sweeper's clock; more than one does no harm.")
 @click.option("--flower", is_flag=False, flag_value=5555, default=None, type=click.IntRange(0, 65535), metavar="[PORT]",
@@ -32,7 +33,9 @@ _COLOURS = ("cyan", "green", "magenta", "blue", "yellow", "bright_cyan", "bright
 @click.option("--model-path", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Any GGUF file.")
 @click.option("--folder", type=click.Path(file_okay=False, path_type=Path), default=FOLDER, show_default=True)
 @click.option("--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO")
-@click.option("--status", "only_status", is_flag=True, help="Say what runs in the folder and exit (0: runs, 3: does not).")
+@click.option(
+    "--status", "only_status", is_flag=True, help="Say what runs in the folder and exit (0: runs, 3: does not)."
+)
 @json_option
 @click.pass_context
 def dev(
@@ -57,8 +60,9 @@ def dev(
     if only_status:
         _say_status(folder, as_json)
         return
-    settings = settings_of_environment()
-    wish = {None: "auto", True: "yes", False: "no"}[local_model]
+    # Checked here, before every child would fail on them by itself.
+    settings = load_settings()
+    wish: Literal["yes", "no", "auto"] = "auto" if local_model is None else "yes" if local_model else "no"
     options = DevOptions(
         folder=folder,
         workers=workers,
@@ -66,7 +70,7 @@ def dev(
         pool=pool,
         beat=beat,
         flower_port=flower,
-        local_model=wish,  # type: ignore[arg-type]
+        local_model=wish,
         local_model_path=model_path or settings.local_model_path,
         database_url=settings.database_url.get_secret_value() if settings.database_url else None,
         redis_url=settings.redis_url.get_secret_value() if settings.redis_url else None,
@@ -76,15 +80,6 @@ def dev(
         environment={} if "VANCETOPE_LOG_FORMAT" in os.environ or as_json else {"VANCETOPE_LOG_FORMAT": "text"},
     )
     ctx.exit(run_dev(options, DevLog()))
-
-
-def settings_of_environment() -> Settings:
-    """The environment's settings alone, checked before children would each fail on them. Raises ``SettingsError``."""
-    from_environment = settings_here()
-    if from_environment.stack is not None:
-        # A stack runs here already: `run_dev` says so better.
-        return Settings()
-    return from_environment.settings
 
 
 def _path(name: str) -> Path | None:
@@ -125,50 +120,7 @@ class DevLog:
             "\nIn another terminal, in this folder:\n"
             '  vancetope run extract-event --prompt "Ada signed in at 2026-05-04 09:12"\n'
             "  vancetope recipes ls        what else can be run\n"
-            "  vancetope list              the newest jobs; `status`, `watch`, `result`, `calls`, `history` take an id\n"
+            "  vancetope list              the newest jobs; status, watch, result, calls, history take an id\n"
             "  vancetope doctor            is everything well?\n"
         )
         self._console.print(text, markup=False, soft_wrap=True)
-
-
-@click.command()
-@click.option("--folder", type=click.Path(file_okay=False, path_type=Path), help="Keep the data here (default: nowhere).")
-@click.option("--scripted", is_flag=True, help="Canned answers instead of a model.")
-@json_option
-@click.pass_context
-def demo(ctx: click.Context, folder: Path | None, scripted: bool, as_json: bool) -> None:
-    """Start a backend of its own, run real jobs over the example texts, show the results, stop."""
-    from tasks.dev.demo import run_demo  # noqa: PLC0415
-
-    ctx.exit(run_demo(folder=folder, scripted=scripted, as_json=as_json))
-
-
-@click.command()
-@click.option("--revision", default="head", show_default=True)
-@json_option
-def migrate(revision: str, as_json: bool) -> None:
-    """Apply pending migrations, all or none. Safe to run from many places at once."""
-    from models.store.database import Database  # noqa: PLC0415
-    from models.store.read import schema_revision  # noqa: PLC0415
-    from tasks.dev import migrate as migrations  # noqa: PLC0415
-
-    url = database_to_migrate()
-    database = Database(url, pool_size=1)
-    click.get_current_context().call_on_close(database.dispose)
-    before = schema_revision(database)
-    migrations.upgrade(url, revision)
-    after = schema_revision(database)
-    if as_json:
-        print_json({"before": before, "after": after})
-    else:
-        out().print(f"already at {after}" if before == after else f"{before or 'empty'} -> {after}", markup=False)
-
-
-def database_to_migrate() -> str:
-    """The database in force here; Redis is not needed for it."""
-    settings = settings_here().settings
-    if settings.database_url is None:
-        raise SettingsError("VANCETOPE_DATABASE_URL is not set, and no `vancetope dev` runs in this folder")
-    return settings.database
-
-
