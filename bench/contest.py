@@ -13,6 +13,8 @@ from bench.servers import Servers
 
 Say = Callable[[str], None]
 POLL_SECONDS = 0.02
+SUBMIT_THREADS = 4
+"""How many threads hand in jobs where handing in is a commit: one alone would measure the disk, not the workers."""
 STALL_SECONDS = 60.0
 
 
@@ -80,7 +82,8 @@ class Contestant(ABC):
         """The last log lines of the workers, for an error message."""
 
     def close(self) -> None:
-        """Let go of what outlives a start and a stop."""
+        """Let go of what outlives a start and a stop; nothing can be started afterwards."""
+        self.submitter = None
 
     def begin(self, jobs: int) -> None:
         """Have the submitter hand in `jobs` jobs, one after the other, as an application would."""

@@ -5,11 +5,13 @@ Task names are constants. Turns carry ids only and are acknowledged early: the r
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 from uuid import UUID
 
 from celery import Celery, Task, signals
+from celery.exceptions import InvalidTaskError
 from celery.worker.request import Request
 from kombu import Queue
 
@@ -19,6 +21,7 @@ from models.store.clean import NotStorable
 from models.store.database import DatabaseUnavailable
 from tasks import faults, logs
 from tasks.broker import connection_options
+from tasks.consumer import Consumer, set_aside
 from tasks.control import resume_process, stop_process
 from tasks.jsonable import dump, jsonable
 from tasks.publish import CONTROL_QUEUE, engine_queue, turn_task
@@ -37,7 +40,8 @@ SUSPEND = "vancetope.suspend"
 RESUME = "vancetope.resume"
 
 RESULT_PIECE_CHARS = 48_000
-"""``vancetope.result`` answers with at most this much of a wrapper's JSON at a time."""
+RESULT_PIECE_BYTES = 64_000
+"""``vancetope.result`` answers with at most this much of a wrapper's JSON at a time, as a result backend stores it."""
 
 settings = current()
 _ENGINES = load_engines(settings.engines)
@@ -50,6 +54,7 @@ app.conf.update(
     task_store_errors_even_if_ignored=False,
     task_track_started=False,
     task_queues=[Queue(CONTROL_QUEUE), *(Queue(engine_queue(name)) for name in _ENGINES)],
+    worker_consumer="tasks.consumer:Consumer",
     worker_prefetch_multiplier=1,
     worker_hijack_root_logger=False,
     worker_redirect_stdouts=False,
@@ -65,6 +70,7 @@ app.conf.update(
 )
 
 runtime = Runtime(settings, app)
+Consumer.runtime = runtime
 
 
 class RedactedRequest(Request):
@@ -75,6 +81,10 @@ class RedactedRequest(Request):
         if not self.name.endswith(".turn"):
             self._argsrepr: str = "(...)"
             self._kwargsrepr: str = "{...}"
+        # Read here, in the consumer, which sets aside what is unreadable; in the pool it would be logged whole.
+        payload = self.payload
+        if not (isinstance(payload, list | tuple) and len(payload) == 3 and isinstance(payload[0], list | tuple)):
+            raise InvalidTaskError("the body is not [args, kwargs, options]")
 
 
 class VancetopeTask(Task):  # type: ignore[type-arg]
@@ -101,11 +111,12 @@ def _closing(**_: Any) -> None:
 
 
 def _register_turn(engine: str) -> None:
-    def run(node_id: object, turn: object) -> None:
-        if not isinstance(node_id, int) or not isinstance(turn, int):
-            _set_aside(turn_task(engine), "a turn is two whole numbers: node id, turn number", [node_id, turn])
+    def run(*given: object, **named: object) -> None:
+        numbers = [item for item in given if isinstance(item, int) and not isinstance(item, bool)]
+        if named or len(given) != 2 or len(numbers) != 2:
+            set_aside(runtime.database, turn_task(engine), "a turn is two whole numbers: node id, turn number", [*given, named])
             return
-        runtime.runner.run(engine, node_id, turn)
+        runtime.runner.run(engine, numbers[0], numbers[1])
 
     run.__doc__ = f"One turn of {engine}: node id and turn number."
     app.task(name=turn_task(engine), base=VancetopeTask, typing=False)(run)
@@ -113,14 +124,6 @@ def _register_turn(engine: str) -> None:
 
 for _name in _ENGINES:
     _register_turn(_name)
-
-
-def _set_aside(task: str, problem: str, payload: object) -> None:
-    log.error("message set aside", extra={"task": task, "problem": problem})
-    try:
-        store.set_aside(runtime.database, task=task, problem=problem, payload=repr(payload)[:20_000])
-    except DatabaseUnavailable as error:
-        log.error("message lost, no database to keep it", extra={"error": str(error)})
 
 
 # Acknowledged late, unlike everything else: until its row exists, the message is all there is of a submission.
@@ -148,7 +151,7 @@ def submit(self: Any, *args: Any, **payload: Any) -> None:
     try:
         process_id = UUID(str(identity or self.request.id))
     except ValueError:
-        _set_aside(SUBMIT, "id (or the task id) must be a UUID", given)
+        set_aside(runtime.database, SUBMIT, "id (or the task id) must be a UUID", given)
         return
     try:
         submission = parse_submission({**given, "id": str(process_id)} if isinstance(given, dict) else given)
@@ -186,8 +189,11 @@ def result(process_id: str, offset: int = 0) -> dict[str, Any] | None:
     if wrapper is None:
         return None
     text = dump(wrapper)
-    end = offset + RESULT_PIECE_CHARS
-    return {"text": text[offset:end], "next": end if end < len(text) else None}
+    piece = text[offset : offset + RESULT_PIECE_CHARS]
+    while len(json.dumps(piece)) > RESULT_PIECE_BYTES:
+        piece = piece[: len(piece) // 2]
+    end = offset + len(piece)
+    return {"text": piece, "next": end if end < len(text) else None}
 
 
 @app.task(name=STOP, base=VancetopeTask, ignore_result=False)

@@ -20,13 +20,17 @@ from tasks.logs import bound
 
 log = logging.getLogger(__name__)
 
+FOREIGN_QUEUE = "celery"
+"""Where a callback without a queue goes: Celery's default in other applications. Our own queues would drop it."""
+
 
 def abridged(wrapper: dict[str, Any], limit: int) -> dict[str, Any]:
     """The wrapper itself, or when its JSON is longer than ``limit`` bytes a note of what it is and how long.
 
     The client fetches an oversize result in pieces, so that no message and no result key grows without bound.
     """
-    size = len(json.dumps(wrapper, ensure_ascii=False).encode())
+    # As the result backend stores it: Celery escapes everything beyond ASCII.
+    size = len(json.dumps(wrapper))
     if size <= limit:
         return wrapper
     kept: dict[str, Any] = {key: wrapper[key] for key in ("success", "attempts", "error") if key in wrapper}
@@ -74,7 +78,7 @@ class Deliverer:
             self._app.send_task(
                 callback["task"],
                 args=(process_id, shown),
-                queue=callback.get("queue"),
+                queue=callback.get("queue") or FOREIGN_QUEUE,
                 ignore_result=True,
                 argsrepr=f"({process_id!r}, ...)",
                 retry=False,

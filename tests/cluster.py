@@ -121,13 +121,14 @@ class Cluster:
         pool: str = "threads",
         concurrency: int = 2,
         queues: str | None = None,
+        events: bool = False,
         environment: Mapping[str, str] | None = None,
         wait: bool = True,
     ) -> Member:
         """Start a worker; with ``wait`` it consumes when this returns."""
         name = f"worker{len(self.members) + 1}"
         command = worker_command("tasks.celery", name, pool, concurrency)
-        command += ["-l", "INFO", *(["-Q", queues] if queues else [])]
+        command += ["-l", "INFO", *(["-Q", queues] if queues else []), *(["-E"] if events else [])]
         return self._start(name, command, environment or {}, wait=wait)
 
     def beat(self, environment: Mapping[str, str] | None = None) -> Member:

@@ -1,6 +1,7 @@
 """DBOS: ``worker`` runs a queue of workflows of one step each; ``submit`` enqueues from another process.
 
-Environment: BENCH_DATABASE_URL (its own system database), BENCH_THREADS, BENCH_POLL_SECONDS.
+Environment: BENCH_DATABASE_URL (its own system database), BENCH_THREADS, BENCH_POLL_SECONDS,
+BENCH_SUBMIT_THREADS.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dbos import DBOS, DBOSClient, DBOSConfig
@@ -55,10 +57,15 @@ def submit() -> None:
     """Enqueue by name, as an application that does not hold the workflow's code."""
     client = DBOSClient(system_database_url=os.environ["BENCH_DATABASE_URL"], application_name=APPLICATION)
 
+    threads = ThreadPoolExecutor(int(os.environ["BENCH_SUBMIT_THREADS"]))
+
+    def one(_: int) -> None:
+        client.enqueue({"queue_name": QUEUE, "workflow_name": "answer", "app_version": "bench"}, PROMPT)
+
     def many(jobs: str) -> float:
         started = time.perf_counter()
-        for _ in range(int(jobs)):
-            client.enqueue({"queue_name": QUEUE, "workflow_name": "answer", "app_version": "bench"}, PROMPT)
+        for _ in threads.map(one, range(int(jobs))):
+            continue
         return time.perf_counter() - started
 
     try:

@@ -1,9 +1,11 @@
-"""Submits jeltz processes the way the command line does: checked, stored, published. Argument: how many at a time."""
+"""Submits jeltz processes the way the command line does: checked, stored, published. Arguments: how many
+at a time, and by how many threads."""
 
 from __future__ import annotations
 
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from bench.programs.job import PROMPT, SCHEMA
@@ -20,13 +22,14 @@ from tasks.wiring import load_engines
 class Submitter:
     """Holds what an application would hold: one pool of connections and one publisher."""
 
-    def __init__(self, batch: int) -> None:
+    def __init__(self, batch: int, threads: int) -> None:
         self._settings = current()
         self._engines = load_engines(self._settings.engines)
-        self._database = Database(self._settings.database, pool_size=2)
+        self._database = Database(self._settings.database, pool_size=threads)
         self._app = publisher_app(self._settings)
         self._publisher = Publisher(self._app)
         self._batch = batch
+        self._threads = ThreadPoolExecutor(threads)
         # Four attempts, so that the job of four turns may have them; a job of one turn needs one.
         self._params: dict[str, Any] = {"prompt": PROMPT, "schema": SCHEMA, "maxAttempts": 4}
 
@@ -37,10 +40,10 @@ class Submitter:
     def many(self, jobs: str) -> float:
         """Submit and publish ``jobs`` processes; how many seconds it took."""
         started = time.perf_counter()
-        left = int(jobs)
-        while left > 0:
-            self._submit(min(left, self._batch))
-            left -= self._batch
+        total = int(jobs)
+        sizes = [min(self._batch, total - first) for first in range(0, total, self._batch)]
+        for _ in self._threads.map(self._submit, sizes):
+            continue
         return time.perf_counter() - started
 
     def _submit(self, count: int) -> list[str]:
@@ -74,5 +77,5 @@ class Submitter:
 
 
 if __name__ == "__main__":
-    submitter = Submitter(int(sys.argv[1]))
+    submitter = Submitter(int(sys.argv[1]), int(sys.argv[2]))
     serve({"submit": submitter.many, "wait": submitter.wait_for_one, "wait_task": submitter.wait_for_task})

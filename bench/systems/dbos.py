@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from bench.contest import Contestant
+from bench.contest import SUBMIT_THREADS, Contestant
 from bench.program import Program
 from bench.servers import Servers
 
@@ -23,6 +23,7 @@ class DbosOneStep(Contestant):
         *,
         name: str = "DBOS",
         threads: int = 8,
+        submit_threads: int = SUBMIT_THREADS,
         poll_seconds: float = 0.05,
     ) -> None:
         super().__init__(servers)
@@ -33,11 +34,12 @@ class DbosOneStep(Contestant):
             "BENCH_DATABASE_URL": self.database_url,
             "BENCH_THREADS": str(threads),
             "BENCH_POLL_SECONDS": str(poll_seconds),
+            "BENCH_SUBMIT_THREADS": str(submit_threads),
         }
         self.notes = (
-            f"one worker, queue without limits polled every {poll_seconds * 1000:.0f} ms (its default of 1 s would cost "
-            f"it a second per batch), {threads} executor threads, its own system database; enqueued one by one with "
-            "`DBOSClient` from another process"
+            f"one worker, queue without limits polled every {poll_seconds * 1000:.0f} ms (the default of 1 s "
+            f"would cost it that second), {threads} executor threads, its own system database; enqueued one by one with "
+            f"`DBOSClient` by {submit_threads} threads of another process"
         )
         self._worker: Program | None = None
         self._watch: psycopg.Connection[Any] | None = None

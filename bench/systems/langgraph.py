@@ -35,8 +35,8 @@ class LanggraphOneStep(Contestant):
             "BENCH_DURABILITY": durability,
         }
         self.notes = (
-            f"one process, {threads} threads on a connection pool, one `PostgresSaver` per thread (a shared one holds a "
-            f'lock), `durability="{durability}"`; no queue: jobs go straight to the threads, and a job that was not '
+            f"one process, {threads} threads on a connection pool, one `PostgresSaver` per thread (a shared one locks"
+            f'), `durability="{durability}"`; no queue: jobs go straight to the threads, and a job that was not '
             "begun is not stored"
         )
         self._watch: psycopg.Connection[Any] | None = None

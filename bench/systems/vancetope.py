@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 
-from bench.contest import Contestant
+from bench.contest import SUBMIT_THREADS, Contestant
 from bench.program import Program
 from bench.programs.job import ANSWER
 from bench.servers import Servers
@@ -33,6 +33,7 @@ class Vancetope(Contestant):
         concurrency: int = 8,
         burst: int = 1,
         batch: int = 1,
+        submit_threads: int = SUBMIT_THREADS,
         application: str = APPLICATION,
         environment: Mapping[str, str] | None = None,
         command_prefix: Sequence[str] = (),
@@ -40,16 +41,18 @@ class Vancetope(Contestant):
         super().__init__(servers)
         self.name = name
         self.steps_per_job = len(self.replies)
-        self.pool, self.concurrency, self.burst, self.batch = pool, concurrency, burst, batch
+        self.pool, self.concurrency, self.burst = pool, concurrency, burst
+        self.batch, self.submit_threads = batch, submit_threads
         self.notes = (
             f"`-P {pool} -c {concurrency}`, turn_burst {burst}, log level WARNING, everything else default; "
-            f"submitted by the store and published, {'one by one' if batch == 1 else f'{batch} at a time'}; no beat"
+            f"stored and published {'one by one' if batch == 1 else f'{batch} at a time'} by {submit_threads} threads of "
+            "another process; no beat"
         )
         self._application = application
         self.database_url = servers.new_database("vancetope")
         self.redis_url = servers.new_redis()
         migrate.upgrade(self.database_url)
-        self._script = self._write_script()
+        self.script = self._write_script()
         self._environment = dict(environment or {})
         self._command_prefix = list(command_prefix)
         self._worker: CeleryProcess | None = None
@@ -69,7 +72,7 @@ class Vancetope(Contestant):
             **kept,
             "VANCETOPE_DATABASE_URL": self.database_url,
             "VANCETOPE_REDIS_URL": self.redis_url,
-            "VANCETOPE_SCRIPTED_FILE": str(self._script),
+            "VANCETOPE_SCRIPTED_FILE": str(self.script),
             "VANCETOPE_TURN_BURST": str(self.burst),
             "VANCETOPE_LOG_LEVEL": "WARNING",
             **self._environment,
@@ -79,7 +82,9 @@ class Vancetope(Contestant):
         command = worker_command(self._application, "worker", self.pool, self.concurrency)
         self._worker = CeleryProcess("worker", [*self._command_prefix, *command], self.environment, self._log.append)
         self._worker.start()
-        self.submitter = Program("vancetope_submit", str(self.batch), environment=self.environment)
+        self.submitter = Program(
+            "vancetope_submit", str(self.batch), str(self.submit_threads), environment=self.environment
+        )
 
     def stop(self) -> None:
         if self.submitter is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import AsyncIterator, Iterable
+from pathlib import PurePath
 from typing import Any, cast
 
 import httpx2
@@ -115,7 +116,8 @@ async def _chunks(stream: Any) -> AsyncIterator[ChatCompletionChunk]:
 def _absorb(
     chunk: ChatCompletionChunk, progress: Progress, calls: dict[int, ToolPieces], *, stream_arguments: bool
 ) -> None:
-    progress.model = chunk.model or progress.model
+    # llama.cpp calls a model by the path of its file.
+    progress.model = PurePath(chunk.model).name if chunk.model and chunk.model.startswith("/") else chunk.model or ""
     if chunk.usage is not None:
         progress.usage = _usage(chunk.usage)
     # `choices` is empty on the usage chunk and null on some servers.

@@ -13,16 +13,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import regex  # type: ignore[import-untyped,unused-ignore]
 from jinja2 import Undefined, pass_context
 from jinja2.runtime import Context
 
 from engines.errors import TemplateError
 from engines.recipes.limits import Meter
+from engines.structured.patterns import BadPattern, compile_pattern
 
 MAX_NUMBER = 10**15
 MATCH_SECONDS = 0.1
-MAX_PATTERN_CHARS = 1_000
 _NOT_SLUG = re.compile(r"[^a-z0-9]+")
 _YAML_BREAK = re.compile(r"(\r\n|[\n\r\x85\u2028\u2029])(?![\n\r\x85\u2028\u2029]|$)")
 
@@ -274,14 +273,14 @@ FILTERS: dict[str, Callable[..., Any]] = {
 
 def _matching(context: Context, value: Any, pattern: Any) -> bool:
     """The whole text matches the regular expression. A pattern that backtracks for ever is an error, not a hang."""
-    if not isinstance(pattern, str) or len(pattern) > MAX_PATTERN_CHARS:
-        raise TemplateError(f"matching needs a regular expression of at most {MAX_PATTERN_CHARS} characters")
+    if not isinstance(pattern, str):
+        raise TemplateError("matching needs a regular expression")
     try:
-        return regex.fullmatch(pattern, text_of(context, value), timeout=MATCH_SECONDS) is not None
-    except TimeoutError:
+        return compile_pattern(pattern).compiled.fullmatch(text_of(context, value), timeout=MATCH_SECONDS) is not None
+    except (TimeoutError, MemoryError):
         raise TemplateError(f"the pattern {pattern!r} takes too long to match") from None
-    except regex.error as error:
-        raise TemplateError(f"the pattern {pattern!r} is not valid: {error}") from None
+    except BadPattern as error:
+        raise TemplateError(f"the pattern {pattern[:80]!r} {error}") from None
 
 
 def _number(value: Any) -> bool:

@@ -17,6 +17,8 @@ from tasks.dev.state import FOLDER
 from tasks.settings import load_settings
 
 _READY = "ready"
+# What beat and the workers say at every sweep, about nothing.
+_TICKS = ("Sending due task sweep", "Task vancetope.sweep[")
 _COLOURS = ("cyan", "green", "magenta", "blue", "yellow", "bright_cyan", "bright_magenta")
 
 
@@ -33,9 +35,7 @@ _COLOURS = ("cyan", "green", "magenta", "blue", "yellow", "bright_cyan", "bright
 @click.option("--model-path", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Any GGUF file.")
 @click.option("--folder", type=click.Path(file_okay=False, path_type=Path), default=FOLDER, show_default=True)
 @click.option("--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO")
-@click.option(
-    "--status", "only_status", is_flag=True, help="Say what runs in the folder and exit (0: runs, 3: does not)."
-)
+@click.option("--status", "only_status", is_flag=True, help="Say what runs in the folder, and exit.")
 @json_option
 @click.pass_context
 def dev(
@@ -79,7 +79,7 @@ def dev(
         log_level=log_level,
         environment={} if "VANCETOPE_LOG_FORMAT" in os.environ or as_json else {"VANCETOPE_LOG_FORMAT": "text"},
     )
-    ctx.exit(run_dev(options, DevLog()))
+    ctx.exit(run_dev(options, DevLog(hidden=() if log_level == "DEBUG" else _TICKS)))
 
 
 def _path(name: str) -> Path | None:
@@ -101,11 +101,14 @@ def _say_status(folder: Path, as_json: bool) -> None:
 class DevLog:
     """The stack's log lines with coloured origins, and where to look next once everything is up."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, hidden: tuple[str, ...] = ()) -> None:
+        self._hidden = hidden
         self._console = out()
         self._colours: dict[str, str] = {}
 
     def __call__(self, name: str, line: str) -> None:
+        if any(word in line for word in self._hidden):
+            return
         colour = self._colours.setdefault(name, _COLOURS[len(self._colours) % len(_COLOURS)])
         try:
             self._console.print(Text.assemble((f"{name:<11}", colour), (" │ ", "dim"), plain(line)), soft_wrap=True)

@@ -14,8 +14,8 @@ from rich.text import Text
 from tasks.cli.output import err, plain, seconds
 from tasks.cli.wired import workers_answering
 
-SILENCE_SECONDS = 3.0
-"""A job nobody has taken up for this long makes us ask whether any worker is there."""
+_SILENCES = (3.0, 15.0)
+"""A job nobody has taken up after so many seconds makes us ask whether any worker is there."""
 _TAIL = 60
 
 _NO_WORKER = (
@@ -34,7 +34,7 @@ class RunProgress:
         self._console = err()
         self._live: Live | None = None
         self._started = time.monotonic()
-        self._asked = False
+        self._asked = 0
         self._turns = 0
         self._characters = 0
         self._tail = ""
@@ -85,11 +85,16 @@ class RunProgress:
         self._ask_for_workers(status)
 
     def _ask_for_workers(self, status: dict[str, Any] | None) -> None:
-        if self._asked or time.monotonic() - self._started < SILENCE_SECONDS:
+        if self._asked >= len(_SILENCES) or time.monotonic() - self._started < _SILENCES[self._asked]:
             return
-        self._asked = True
-        if status is not None and status["status"] == "INIT" and not workers_answering(self._app):
+        self._asked += 1
+        if status is None or status["status"] != "INIT":
+            return
+        workers = workers_answering(self._app)
+        if not workers:
             self.remark(_NO_WORKER)
+        elif self._asked > 1:
+            self.remark(f"{len(workers)} worker(s) answer but none has begun: all busy, or failing (see their log)")
 
     def _line(self) -> Spinner:
         parts = [f"{seconds(time.monotonic() - self._started)}  {self._state}"]

@@ -22,6 +22,7 @@ from tasks.dev.postgres import Postgres
 from tasks.dev.process import Sink, StackError, free_port
 from tasks.dev.redis import Redis
 from tasks.dev.state import FOLDER, FolderLock, StackState, find_running, remove_state, write_state
+from tasks.publish import CONTROL_QUEUE
 
 __all__ = ["DevOptions", "Stack", "StackError", "StackState", "find_running", "run_dev"]
 
@@ -43,6 +44,8 @@ class DevOptions:
     """Celery's pool: threads, prefork or solo."""
     queues: str | None = None
     """Celery queues, comma separated; None: the application's own."""
+    control_worker: bool = True
+    """One more small worker for the control queue alone."""
     beat: bool = True
     flower_port: int | None = None
     """Start Flower on this port (0: any free one) of 127.0.0.1."""
@@ -145,6 +148,14 @@ class Stack:
             name = f"worker{number}"
             command = worker_command(options.application, name, options.pool, options.concurrency)
             command += ["-l", options.log_level, *(["-Q", options.queues] if options.queues else [])]
+            if options.flower_port is not None:
+                command.append("-E")
+            yield CeleryProcess(name, command, env, self._named(name))
+        if options.workers and options.control_worker:
+            # Submissions, stops and sweeps go on while every slot of the others holds a long call.
+            name = "worker-control"
+            command = worker_command(options.application, name, "threads", 2)
+            command += ["-Q", CONTROL_QUEUE, "-l", options.log_level]
             if options.flower_port is not None:
                 command.append("-E")
             yield CeleryProcess(name, command, env, self._named(name))

@@ -23,6 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.acceptance)
+            item.add_marker(pytest.mark.timeout(240))
             # Celery's result backend calls a method that redis-py has deprecated.
             item.add_marker(pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning"))
 

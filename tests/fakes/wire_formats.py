@@ -45,6 +45,7 @@ class Answer:
     stream_error: dict[str, Any] | None = None
     no_finish: bool = False
     ignore_stream: bool = False
+    model: str | None = None
 
 
 def openai_completion(body: dict[str, Any], answer: Answer) -> dict[str, Any]:
@@ -66,7 +67,8 @@ def openai_completion(body: dict[str, Any], answer: Answer) -> dict[str, Any]:
 
 def openai_events(body: dict[str, Any], answer: Answer) -> Iterator[bytes]:
     text, calls, finish = _openai_parts(body, answer)
-    base = {"id": "chatcmpl-fake", "object": "chat.completion.chunk", "created": 0, "model": body.get("model")}
+    base = {"id": "chatcmpl-fake", "object": "chat.completion.chunk", "created": 0}
+    base["model"] = answer.model or body.get("model")
 
     def chunk(delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
         return _data({**base, "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]})

@@ -74,7 +74,7 @@ class TestStack:
     def test_it_stops_in_order_and_leaves_nothing_but_data(self, start: Callable[..., Running]) -> None:
         running = start()
         state = running.ready()
-        assert set(state.children) == {"postgres", "redis", "worker1", "beat"}
+        assert set(state.children) == {"postgres", "redis", "worker1", "worker-control", "beat"}
         assert stat.S_IMODE((running.folder / "stack.json").stat().st_mode) == 0o600
         family = descendants(running.process.pid)
         assert set(state.children.values()) <= set(family)

@@ -84,16 +84,29 @@ def test_forcing_and_thinking_never_meet(
     assert not (forced and (active or thinks_unasked))
 
 
+@pytest.mark.parametrize("model", [OPUS, "anthropic:claude-sonnet-5-5"])
 def test_model_that_refuses_forcing_gets_an_instruction_and_may_answer_in_text(
-    client: RoutingClient, fake: FakeProvider, ask: Ask
+    client: RoutingClient, fake: FakeProvider, ask: Ask, model: str
 ) -> None:
     fake.enqueue(Answer(text='{"n": 7}'))
-    reply = client.complete(ask(model=OPUS, schema=SCHEMA, highest_path=StructuredPath.LOOSE))
+    reply = client.complete(ask(model=model, schema=SCHEMA, highest_path=StructuredPath.LOOSE))
     body = fake.requests[0].body
     assert "tool_choice" not in body
     assert body["tools"][0]["name"] == "answer"
     assert "answer" in body["system"][0]["text"]
     assert (reply.text, reply.path) == ('{"n": 7}', StructuredPath.LOOSE)
+
+
+@pytest.mark.parametrize("model", [HAIKU, SONNET, "anthropic:claude-opus-5"])
+def test_thinking_that_was_asked_for_goes_before_forcing(
+    client: RoutingClient, fake: FakeProvider, ask: Ask, model: str
+) -> None:
+    client.complete(ask(model=model, schema=SCHEMA, highest_path=StructuredPath.LOOSE, thinking_tokens=4000))
+    client.complete(ask(model=model, schema=SCHEMA, highest_path=StructuredPath.LOOSE))
+    thinking, forcing = (request.body for request in fake.requests)
+    assert thinking["thinking"]["type"] in ("enabled", "adaptive")
+    assert "tool_choice" not in thinking
+    assert forcing["tool_choice"]["type"] == "tool"
 
 
 def test_thinking_budget_leaves_room_for_the_answer(client: RoutingClient, fake: FakeProvider, ask: Ask) -> None:

@@ -279,6 +279,12 @@ def test_server_that_does_not_stream_at_all(client: RoutingClient, fake: FakePro
     assert [call.arguments for call in calls] == [{"q": "x"}, {"q": "y"}]
 
 
+def test_model_is_named_by_the_server_but_not_by_a_path(client: RoutingClient, fake: FakeProvider, ask: Ask) -> None:
+    fake.enqueue(Answer(model="gpt-4.1-mini-2025-04-14"), Answer(model="/srv/models/small.gguf"))
+    assert client.complete(ask()).model == "gpt-4.1-mini-2025-04-14"
+    assert client.complete(ask()).model == "small.gguf"
+
+
 def test_unpriced_model_has_no_cost(client: RoutingClient, fake: FakeProvider, ask: Ask) -> None:
     reply = client.complete(ask(model="compatible:x"))
     assert (reply.usage.total_tokens, reply.cost_usd) == (15, None)

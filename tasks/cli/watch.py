@@ -1,0 +1,132 @@
+"""`watch`: a live view of one job. Needs PostgreSQL; Redis makes it quicker and shows the text as it is written."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from tasks.cli.failures import UNFINISHED, CommandError
+from tasks.cli.follow import Follower, NotFinished
+from tasks.cli.here import backend_settings
+from tasks.cli.output import STYLES, cell, json_option, out, plain, print_json
+from tasks.cli.show import status_fields
+from tasks.cli.store import known_status, open_database, process_id
+
+_TURNS_SHOWN = 8
+_TAIL_CHARS = 600
+
+
+@click.command()
+@click.argument("identity", metavar="ID")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Watch at most this long.")
+@json_option
+def watch(identity: str, timeout: float | None, as_json: bool) -> None:
+    """Watch a job until it closes: state, turns, calls, and the text as the model writes it.
+
+    Leaving with Ctrl-C does nothing to the job. With --json every event is one line.
+    """
+    settings = backend_settings()
+    database = open_database(settings)
+    process = process_id(database, identity)
+    found = known_status(database, process)
+    with Follower(database, settings.redis, process, found["root_id"]) as follower:
+        view: LiveView | LineView = LineView(as_json) if as_json or not out().is_terminal else LiveView(found)
+        try:
+            with view:
+                for event in follower.events(timeout):
+                    view.show(event, follower.status or found)
+        except NotFinished as error:
+            raise CommandError(f"{error}; it goes on", UNFINISHED) from None
+    if not as_json:
+        closed = follower.status or found
+        out().print(f"{closed['close_reason']}: `vancetope result {process}` prints the result", markup=False)
+
+
+class LineView:
+    """One line per event, for files, pipes and other programs."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._json = as_json
+        self._last = ""
+
+    def __enter__(self) -> LineView:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def show(self, event: dict[str, Any] | None, status: dict[str, Any]) -> None:
+        if status["status"] != self._last:
+            self._last = status["status"]
+            state = {"kind": "state", "process": status["id"], "status": self._last, "reason": status["close_reason"]}
+            self._print(state, f"{self._last} {status['close_reason'] or ''}".rstrip())
+        if event is None:
+            return
+        if event.get("kind") == "turn":
+            text = f"turn {event.get('turn')} of node {event.get('node')}: {event.get('phase')} {event.get('reason')}"
+            self._print(event, text)
+        elif event.get("kind") == "away":
+            self._print(event, f"PostgreSQL does not answer, still trying: {event.get('message')}")
+        elif self._json:
+            print_json(event)
+
+    def _print(self, event: dict[str, Any], text: str) -> None:
+        if self._json:
+            print_json(event)
+        else:
+            click.echo(plain(text))
+
+
+class LiveView:
+    """The whole job on one screen, redrawn."""
+
+    def __init__(self, status: dict[str, Any]) -> None:
+        self._status = status
+        self._turns: deque[dict[str, Any]] = deque(maxlen=_TURNS_SHOWN)
+        self._tail = ""
+        self._remark = ""
+        self._live = Live(self._screen(), console=out(), refresh_per_second=8)
+
+    def __enter__(self) -> LiveView:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._tail = ""
+        self._live.update(self._screen())
+        self._live.stop()
+
+    def show(self, event: dict[str, Any] | None, status: dict[str, Any]) -> None:
+        self._status = status
+        kind = event.get("kind") if event else None
+        if event and kind == "turn":
+            self._turns.append(event)
+            self._tail = ""
+        elif event and kind == "chunk":
+            self._tail = (self._tail + plain(event.get("text", "")))[-_TAIL_CHARS:]
+        self._remark = "PostgreSQL does not answer, still trying" if kind == "away" else ""
+        self._live.update(self._screen())
+
+    def _screen(self) -> RenderableType:
+        head = Table.grid(padding=(0, 2))
+        for name, value in status_fields(self._status):
+            if value is not None and value != "":
+                text = cell(value)
+                head.add_row(Text(name, style="dim"), Text(text, style=STYLES.get(text, "")))
+        parts: list[RenderableType] = [head]
+        if self._turns:
+            turns = Table("turn", "node", "phase", "outcome", box=None, header_style="bold", pad_edge=False)
+            for turn in self._turns:
+                turns.add_row(*(plain(turn.get(key, "")) for key in ("turn", "node", "phase", "reason")))
+            parts += [Text(""), turns]
+        if self._tail:
+            parts += [Text(""), Text(self._tail, style="dim", overflow="fold")]
+        if self._remark:
+            parts.append(Text(self._remark, style="yellow"))
+        return Group(*parts)

@@ -1,0 +1,32 @@
+"""Submit jobs to a vancetope backend from any Python program that can use Celery.
+
+::
+
+    from vancetope_client import Client
+
+    with Client("redis://:password@host:6379/0") as client:
+        job = client.jeltz("Ada paid 12 EUR", {"type": "object", "properties": {"eur": {"type": "number"}}})
+        print(job.id, job.result(timeout=60))
+"""
+
+from vancetope_client.client import Client
+from vancetope_client.errors import (
+    BackendFailed,
+    ClientError,
+    InvalidSubmission,
+    JobTimeout,
+    NoAnswer,
+    Unreachable,
+)
+from vancetope_client.job import Job
+
+__all__ = [
+    "BackendFailed",
+    "Client",
+    "ClientError",
+    "InvalidSubmission",
+    "Job",
+    "JobTimeout",
+    "NoAnswer",
+    "Unreachable",
+]

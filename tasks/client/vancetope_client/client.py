@@ -1,0 +1,182 @@
+"""The client: one Celery application that publishes to a vancetope backend and reads its results."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from celery import Celery
+from celery.exceptions import TimeoutError as CeleryTimeout
+
+from vancetope_client.errors import InvalidSubmission, NoAnswer
+from vancetope_client.job import Job
+from vancetope_client.payload import CONTROL_QUEUE, SUBMIT, checked_id, new_id, submission
+from vancetope_client.translation import translated
+
+ANSWER_SECONDS = 10.0
+"""How long a question to the backend (status, stop …) waits for a worker."""
+MAX_BYTES = 1_000_000
+"""Largest submission sent, as JSON; the backend's own default."""
+
+
+class Client:
+    """Submits jobs and waits for them. Safe to share between threads; keep one per process.
+
+    broker_url: the backend's Redis. result_backend: its Celery result backend; default: the same Redis.
+    tenant, project: go with every job of this client. app: an existing Celery application that is already configured
+    for the backend's broker and results, instead of the two URLs.
+    """
+
+    def __init__(
+        self,
+        broker_url: str | None = None,
+        result_backend: str | None = None,
+        *,
+        tenant: str | None = None,
+        project: str | None = None,
+        app: Celery | None = None,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        if (broker_url is None) == (app is None):
+            raise InvalidSubmission("give either broker_url or app")
+        self._own = app is None
+        self._app = app or _application(str(broker_url), result_backend or str(broker_url))
+        self._tenant = tenant
+        self._project = project
+        self._max_bytes = max_bytes
+
+    def submit(
+        self,
+        recipe: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        goal: str = "",
+        id: str | uuid.UUID | None = None,
+        priority: str = "normal",
+        limits: Mapping[str, float] | None = None,
+        callback: str | tuple[str, str] | None = None,
+        trace_context: Mapping[str, str] | None = None,
+    ) -> Job:
+        """Send one job and return at once. The id is minted here: sending the same one again changes nothing.
+
+        priority: ``high``, ``normal`` or ``low``. limits: ``maxCalls``, ``maxTokens``, ``maxCostUsd``,
+        ``deadlineSeconds``. callback: a task name of yours (or ``(name, queue)``; the queue is ``celery`` otherwise),
+        called as ``task(process_id, wrapper)`` at least once when the job closes. trace_context: W3C headers.
+
+        Raises :class:`InvalidSubmission` (nothing sent) or :class:`Unreachable`. What only the backend can judge
+        (unknown recipe, wrong parameters) comes as a result with ``"success": False``.
+        """
+        payload = submission(
+            recipe=recipe,
+            identity=new_id() if id is None else checked_id(id),
+            params=params,
+            goal=goal,
+            tenant=self._tenant,
+            project=self._project,
+            priority=priority,
+            limits=limits,
+            callback=callback,
+            trace_context=trace_context,
+            max_bytes=self._max_bytes,
+        )
+        self.send(payload)
+        return Job(self, payload["id"], payload)
+
+    def jeltz(self, prompt: str, schema: Mapping[str, Any], *, recipe: str = "jeltz", **options: Any) -> Job:
+        """One question, one JSON object of ``schema``. Options: those of :meth:`submit`, and any parameter by its name
+        (``model``, ``max_attempts`` or ``maxAttempts``, ``temperature`` …)."""
+        named = ("goal", "id", "priority", "limits", "callback", "trace_context")
+        own = {key: options.pop(key) for key in named if key in options}
+        own["params"] = {
+            **options.pop("params", {}),
+            **{_camel(key): value for key, value in options.items()},
+            "prompt": prompt,
+            "schema": dict(schema),
+        }
+        return self.submit(recipe, **own)
+
+    def job(self, id: str | uuid.UUID) -> Job:
+        """A job submitted earlier, or by somebody else. Asks nobody whether it exists."""
+        return Job(self, checked_id(id), None)
+
+    def send(self, payload: Mapping[str, Any]) -> None:
+        """Publish a submission as it is. For :class:`Job`, which sends a lost one again."""
+        with translated():
+            self._app.send_task(
+                SUBMIT,
+                kwargs=dict(payload),
+                task_id=payload["id"],
+                queue=CONTROL_QUEUE,
+                # The result under this id is written when the job closes, by the backend and not by this task.
+                ignore_result=True,
+                # Events, Flower and logs show these instead of the arguments, which hold the prompt.
+                argsrepr="()",
+                kwargsrepr=f"{{'recipe': {payload['recipe']!r}, ...}}",
+            )
+
+    def ask(self, task: str, *args: Any, timeout: float | None = None) -> Any:
+        """Run one of the backend's control tasks and return its answer. For :class:`Job`."""
+        seconds = ANSWER_SECONDS if timeout is None else timeout
+        with translated():
+            answer = self._app.send_task(
+                task,
+                args=args,
+                queue=CONTROL_QUEUE,
+                ignore_result=False,
+                # Nobody waits any longer; a stop is carried out even when it is late.
+                expires=None if task.endswith(".stop") else max(1.0, seconds),
+            )
+            try:
+                return answer.get(timeout=seconds, disable_sync_subtasks=False)
+            except CeleryTimeout:
+                raise NoAnswer(f"no worker answered {task} within {seconds:g} s") from None
+            finally:
+                answer.forget()
+
+    @property
+    def app(self) -> Celery:
+        """The Celery application in use."""
+        return self._app
+
+    def close(self) -> None:
+        """Close this client's connections. An application given by the caller is left alone."""
+        if self._own:
+            consumer = getattr(self._app.backend, "result_consumer", None)
+            if consumer is not None:
+                consumer.stop()
+            redis = getattr(self._app.backend, "client", None)
+            if redis is not None:
+                redis.close()
+            self._app.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _application(broker_url: str, result_backend: str) -> Celery:
+    app = Celery("vancetope-client", broker=broker_url, backend=result_backend, set_as_current=False)
+    app.conf.update(
+        task_serializer="json",
+        result_serializer="json",
+        accept_content=["json"],
+        task_default_queue=CONTROL_QUEUE,
+        broker_connection_retry_on_startup=True,
+        broker_connection_timeout=5,
+        task_publish_retry_policy={"max_retries": 3, "interval_start": 0, "interval_step": 0.3, "interval_max": 1},
+        redis_socket_connect_timeout=5,
+        redis_socket_keepalive=True,
+        redis_backend_health_check_interval=10,
+        result_backend_transport_options={"health_check_interval": 10},
+        broker_transport_options={"socket_keepalive": True, "socket_connect_timeout": 5},
+    )
+    return app

@@ -1,0 +1,39 @@
+"""Everything this client raises on purpose.
+
+::
+
+    ClientError
+    ├── InvalidSubmission (also ValueError)   the job cannot be sent as it is; nothing was sent
+    ├── Unreachable (also ConnectionError)    broker or result backend cannot be reached
+    ├── NoAnswer (also TimeoutError)          no worker of the backend answered a question in time
+    ├── JobTimeout (also TimeoutError)        the job is not closed yet; it goes on
+    └── BackendFailed                         a worker answered with an error instead of an answer
+
+A job that *ends badly* raises nothing: its result is a wrapper with ``"success": False``.
+"""
+
+from __future__ import annotations
+
+
+class ClientError(Exception):
+    """Base of every error of this client."""
+
+
+class InvalidSubmission(ClientError, ValueError):
+    """The job cannot be sent as it is. The message names the field and what would be right."""
+
+
+class Unreachable(ClientError, ConnectionError):
+    """The broker or the result backend cannot be reached. Submitting again with the same id is safe."""
+
+
+class NoAnswer(ClientError, TimeoutError):
+    """No worker answered in time: none is running, or all are busy. A stop that was sent may still be carried out."""
+
+
+class JobTimeout(ClientError, TimeoutError):
+    """The job is not closed yet. It goes on; ask again later."""
+
+
+class BackendFailed(ClientError):
+    """A worker answered with an error."""
