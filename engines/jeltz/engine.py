@@ -123,7 +123,7 @@ class Jeltz:
         recipe = Recipe.model_validate(view.process.recipe)
         messages = [
             Message(role="system", content=self._system(view, recipe)),
-            *example_messages(recipe),
+            *example_messages(recipe, view.process.params),
             Message(role="user", content=question.prompt),
         ]
         if state.rejected is not None:
@@ -141,11 +141,19 @@ class Jeltz:
 
     def _system(self, view: View, recipe: Recipe) -> str:
         process = view.process
+        model = str(process.params.get("model") or DEFAULT_MODEL)
+        prefix, _, rest = model.partition(":")
+        lang = process.params.get("lang")
         variables = prompt_variables(
             recipe,
             params=process.params,
             goal=process.goal,
-            model=str(process.params.get("model") or DEFAULT_MODEL),
+            model=model,
+            # An alias names a size class, anything else its provider; which model an alias means is settled at the call.
+            tier=rest if prefix == "default" else "",
+            provider=prefix if rest and prefix != "default" else "",
+            mode="structured",
+            lang=lang if isinstance(lang, str) else "",
             process_id=str(process.id),
         )
         return system_prompt(recipe, _BASE_PROMPT, variables)

@@ -175,14 +175,16 @@ def test_the_recipe_brings_model_schema_and_examples() -> None:
 def test_prompt_variables_are_rendered_and_the_question_never_is() -> None:
     recipe = (
         "description: d\nengine: jeltz\n"
-        "promptPrefix: |\n  S={{ schema_json }} P={{ prompt }} M={{ model }} T={{ params.tone }} R={{ recipe }}\n"
+        "promptPrefix: |\n  S={{ schema_json }} P={{ prompt }} M={{ model }} T={{ params.tone }} R={{ recipe }}"
+        " V={{ provider }} L={{ lang }} O={{ mode }} E={{ engine }}\n"
     )
-    at = view({"prompt": "{{ 7*7 }} {% raw %}", "schema": S1, "model": "m:x", "tone": "dry"}, recipe=recipe)
+    params = {"prompt": "{{ 7*7 }} {% raw %}", "schema": S1, "model": "m:x", "tone": "dry", "lang": "German"}
+    at = view(params, recipe=recipe)
     request = asked(at)
     system = request.messages[0].content
     assert '"n"' in system
     assert "P={{ 7*7 }} {% raw %}" in system
-    assert "M=m:x T=dry R=own" in system
+    assert "M=m:x T=dry R=own V=m L=German O=structured E=jeltz" in system
     assert request.messages[-1].content == "{{ 7*7 }} {% raw %}"
     assert "49" not in system
 
