@@ -32,6 +32,7 @@ static: install ## Lint, formatting, types and import directions
 	@$(BIN)/ruff check $(wildcard $(SOURCES))
 	@$(BIN)/ruff format --check $(wildcard $(SOURCES))
 	@$(BIN)/mypy
+	@cd tasks/client && ../../$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 
 check: static test ## Everything that must pass before a commit

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from bench import cpu
 from bench.program import Program, ProgramError
 from bench.servers import Servers
+from tasks.dev.process import process_alive
 
 Say = Callable[[str], None]
 POLL_SECONDS = 0.02
@@ -130,6 +131,8 @@ def warm_up(contestant: Contestant, jobs: int) -> None:
 def _wait(contestant: Contestant, wanted: int) -> None:
     seen, since = -1, time.monotonic()
     while (done := contestant.finished()) < wanted:
+        if not all(map(process_alive, contestant.worker_pids())):
+            raise ProgramError(f"{contestant.name}: a worker has ended. Its last words:\n{contestant.last_words()}")
         if done != seen:
             seen, since = done, time.monotonic()
         elif time.monotonic() - since > STALL_SECONDS:

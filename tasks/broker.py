@@ -26,6 +26,11 @@ def connection_options(settings: Settings) -> dict[str, Any]:
             "queue_order_strategy": "round_robin",
             "socket_keepalive": True,
             "health_check_interval": 10,
+            # Publishing without Redis fails at once instead of after six seconds: the sweeper publishes what is due.
+            "max_retries": 2,
+            "interval_start": 0,
+            "interval_step": 0.2,
+            "interval_max": 0.2,
         },
         "result_backend_transport_options": {"health_check_interval": 10},
         "redis_backend_health_check_interval": 10,

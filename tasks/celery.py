@@ -76,15 +76,15 @@ Consumer.runtime = runtime
 class RedactedRequest(Request):
     """What events, Flower and logs see of a task: never the arguments of a submission, which hold the prompt."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, message: Any, *args: Any, **kwargs: Any) -> None:
+        # Read here, in the consumer, which sets aside what is unreadable; in the pool it would be logged whole.
+        body = message.payload
+        if not (isinstance(body, list | tuple) and len(body) == 3 and isinstance(body[0], list | tuple)):
+            raise InvalidTaskError("the body is not [args, kwargs, options]")
+        super().__init__(message, *args, **kwargs)
         if not self.name.endswith(".turn"):
             self._argsrepr: str = "(...)"
             self._kwargsrepr: str = "{...}"
-        # Read here, in the consumer, which sets aside what is unreadable; in the pool it would be logged whole.
-        payload = self.payload
-        if not (isinstance(payload, list | tuple) and len(payload) == 3 and isinstance(payload[0], list | tuple)):
-            raise InvalidTaskError("the body is not [args, kwargs, options]")
 
 
 class VancetopeTask(Task):  # type: ignore[type-arg]
@@ -97,6 +97,12 @@ class VancetopeTask(Task):  # type: ignore[type-arg]
 @signals.setup_logging.connect
 def _configure_logging(**_: Any) -> None:
     logs.configure(level=settings.log_level, style=settings.log_format, secrets=settings.secrets())
+
+
+@signals.worker_init.connect
+def _starting(**_: Any) -> None:
+    # Once, before any fork: the first call of a job should not pay for importing an SDK.
+    runtime.client.preload()
 
 
 @signals.worker_process_init.connect
@@ -114,7 +120,8 @@ def _register_turn(engine: str) -> None:
     def run(*given: object, **named: object) -> None:
         numbers = [item for item in given if isinstance(item, int) and not isinstance(item, bool)]
         if named or len(given) != 2 or len(numbers) != 2:
-            set_aside(runtime.database, turn_task(engine), "a turn is two whole numbers: node id, turn number", [*given, named])
+            problem = "a turn is two whole numbers: node id, turn number"
+            set_aside(runtime.database, turn_task(engine), problem, [*given, named])
             return
         runtime.runner.run(engine, numbers[0], numbers[1])
 

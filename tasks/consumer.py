@@ -36,9 +36,10 @@ def set_aside(database: Database, task: str, problem: str, payload: object) -> N
         log.error("message lost, no database to keep it", extra={"error": str(error)})
 
 
-class Consumer(consumer.Consumer):  # type: ignore[misc]
+class Consumer(consumer.Consumer):
     """Celery's consumer with an own end for what it cannot understand. Named in ``worker_consumer``."""
 
+    connection_errors: Any
     runtime: Runtime
     """Set by ``tasks.celery`` on the class: Celery makes the instance."""
 
@@ -84,7 +85,7 @@ def _readable(payload: Any) -> dict[str, Any]:
     }
 
 
-class _Message(virtual.Message):  # type: ignore[misc]
+class _Message(virtual.Message):
     def __init__(self, payload: Any, channel: Any = None, **kwargs: Any) -> None:
         super().__init__(_readable(payload), channel=channel, **kwargs)
 
@@ -98,5 +99,5 @@ def _loads(text: str) -> Any:
 
 # Kombu parses what it has popped in the worker's event loop, where an exception ends the worker, and has no setting
 # for another parser. Everything it reads of its own making is JSON and passes unchanged.
-kombu.transport.redis.loads = _loads
+kombu.transport.redis.loads = _loads  # type: ignore[attr-defined]
 kombu.transport.redis.Channel.Message = _Message

@@ -75,11 +75,14 @@ class Formatter(logging.Formatter):
 
 
 def configure(*, level: str, style: str, secrets: tuple[str, ...]) -> None:
-    """Install the one handler on the root logger. SDK and HTTP loggers stay at WARNING: at INFO they print URLs."""
+    """Install the one handler on the root logger.
+
+    SDK and HTTP loggers stay at WARNING: at INFO they print URLs, and Celery's pool prints whole submissions at DEBUG.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Formatter(style, Redactor(secrets)))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
-    for name in ("httpx", "httpx2", "httpcore", "openai", "anthropic", "amqp", "kombu"):
+    for name in ("httpx", "httpx2", "httpcore", "openai", "anthropic", "amqp", "kombu", "celery.pool"):
         logging.getLogger(name).setLevel(logging.WARNING)

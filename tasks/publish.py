@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+import redis
 from celery import Celery
 from kombu.exceptions import OperationalError
 
@@ -49,6 +50,6 @@ class Publisher:
                         ignore_result=True,
                     )
                     sent += 1
-        except (OperationalError, OSError) as error:
+        except (OperationalError, OSError, redis.RedisError) as error:
             log.warning("turns not published, the sweeper will", extra={"error": type(error).__name__})
         return sent

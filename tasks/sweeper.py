@@ -13,7 +13,7 @@ from uuid import UUID
 import redis
 
 from engines.base import Engine
-from models.records import BROKER_PRIORITY, Turn
+from models.records import Turn
 from models.store import sweep
 from models.store.database import Database, DatabaseUnavailable
 from models.store.processes import Closing, fail_process, undelivered
@@ -134,5 +134,6 @@ class Sweeper:
         return len(late)
 
 
-PRIORITY_STEPS = tuple(sorted(set(BROKER_PRIORITY.values())))
-"""The priority lists that can exist on the broker; the Celery app is configured with the same steps."""
+PRIORITY_STEPS = (0, 3, 6, 9)
+"""The priority lists that can exist on the broker: Kombu's own, so that a message of an application that knows nothing
+of ours, with a priority of its own, lies in a list that workers read. Ours (``BROKER_PRIORITY``) are among them."""

@@ -15,6 +15,7 @@ import models
 from engines.base import Engine
 from engines.jeltz.engine import Jeltz
 from engines.llm.client import RoutingClient, build_client
+from engines.llm.client import shutdown as llm_shutdown
 from models.store.database import Database
 from tasks.delivery import Deliverer
 from tasks.gate import SLOT_SECONDS, Gate
@@ -141,6 +142,8 @@ class Runtime:
             self.background.flush(timeout=5)
         if "heartbeat" in self.__dict__:
             self.heartbeat.close()
+        if "client" in self.__dict__:
+            llm_shutdown()
         if "database" in self.__dict__:
             self.database.dispose()
         if "redis" in self.__dict__:

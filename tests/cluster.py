@@ -72,6 +72,11 @@ class Member(CeleryProcess):
         """The name under which this worker holds leases (threads and solo; a prefork child has its own)."""
         return f"{socket.gethostname()}:{self.pid}"
 
+    @property
+    def ready(self) -> bool:
+        """Whether it consumes (a worker) or runs (a beat)."""
+        return self.running and (self._ready or not self.name.startswith("worker"))
+
     def kill9(self) -> None:
         """SIGKILL and nothing else; what it forked is left to notice."""
         self._process.kill9()

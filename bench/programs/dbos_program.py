@@ -12,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from dbos import DBOS, DBOSClient, DBOSConfig
+from dbos import DBOS, DBOSClient, DBOSConfig  # type: ignore[import-not-found, unused-ignore]
 
 from bench.programs.job import PROMPT, instant_model
 from bench.programs.lines import serve

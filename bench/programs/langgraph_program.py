@@ -12,10 +12,10 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypedDict
 
-from langgraph.checkpoint.postgres import PostgresSaver
-from langgraph.graph import END, START, StateGraph
+from langgraph.checkpoint.postgres import PostgresSaver  # type: ignore[import-not-found, unused-ignore]
+from langgraph.graph import END, START, StateGraph  # type: ignore[import-not-found, unused-ignore]
 from psycopg.rows import dict_row
-from psycopg_pool import ConnectionPool
+from psycopg_pool import ConnectionPool  # type: ignore[import-not-found, unused-ignore]
 
 from bench.programs.job import PROMPT, instant_model
 from bench.programs.lines import serve

@@ -33,8 +33,8 @@ from tasks.submission import Submission, prepare
 # construction, so the triggers that would look up each foreign key are left out while seeding.
 _SEED = """
 WITH made AS (
-  INSERT INTO processes (id, root_id, tenant, project, engine, recipe_name, status, close_reason, created_at, started_at,
-                         closed_at, delivered_at)
+  INSERT INTO processes (id, root_id, tenant, project, engine, recipe_name, status, close_reason, created_at,
+                         started_at, closed_at, delivered_at)
   SELECT id, id, 'default', 'default', 'jeltz', 'jeltz', 'CLOSED', 'DONE', at, at, at + interval '1 second',
          at + interval '2 seconds'
     FROM (SELECT gen_random_uuid() AS id, now() - interval '90 days' + i * interval '1 second' AS at
@@ -62,7 +62,8 @@ SELECT process_id, id, m.role, m.kind, m.content
   FROM node, (VALUES ('user', 'prompt', %(prompt)s), ('assistant', 'result', %(message)s)) AS m (role, kind, content)
 """
 _SEED_BATCH = 50_000
-_WARM = 30
+_WARM = 20
+_BLOCKS = 6
 _ENGINE = Jeltz()
 _CLIENT = ScriptedClient(Script.from_data({"default": {"json": ANSWER}}))
 
@@ -79,23 +80,28 @@ class _Cost:
 
 
 def measure(setting: Setting) -> Section:
-    """Grow one database from size to size and run fresh jobs at each."""
-    database_url = setting.servers.new_database("history")
-    migrate.upgrade(database_url)
-    database = Database(database_url, pool_size=1)
-    costs: list[_Cost] = []
+    """A database for each size, seeded first; then blocks of fresh jobs on each by turns: noise hits all alike."""
+    meters: list[_Meter] = []
     try:
-        new = _job(database_url)
-        seeded = 0
         for size in setting.sizes.history:
-            _seed(database_url, seeded, size, new())
-            seeded = size
-            setting.servers.settle()
-            cost = _measure(database, size, setting.sizes.history_samples, new)
-            costs.append(cost)
-            setting.say(f"history {size:,}: {median(cost.wall):.2f} ms per turn, sweep {cost.sweep_ms:.2f} ms")
+            database_url = setting.servers.new_database("history")
+            migrate.upgrade(database_url)
+            new = _job(database_url)
+            started = time.perf_counter()
+            _seed(database_url, size, new())
+            setting.say(f"history {size:,}: seeded in {time.perf_counter() - started:.0f} s")
+            meters.append(_Meter(size=size, database=Database(database_url, pool_size=1), new=new))
+        setting.servers.settle()
+        block = max(setting.sizes.history_samples // _BLOCKS, 1)
+        for _ in range(_BLOCKS):
+            for meter in meters:
+                meter.run(block)
+        costs = [meter.cost() for meter in meters]
     finally:
-        database.dispose()
+        for meter in meters:
+            meter.database.dispose()
+    for cost in costs:
+        setting.say(f"history {cost.rows:,}: {median(cost.wall):.2f} ms per turn, sweep {cost.sweep_ms:.2f} ms")
     first = median(costs[0].wall)
     rows = [
         (
@@ -115,8 +121,9 @@ def measure(setting: Setting) -> Section:
         title=f"Cost of claim and commit with history, {setting.sizes.history_samples} turns at each size",
         tables=[table(header, rows)],
         notes=[
-            "One connection, one turn after the other, real durability; each finished process has its row in processes, "
-            "nodes, process_inputs, results, phase_records and llm_calls, and two in messages.",
+            "One database per size, measured in blocks by turns; one connection, one turn after the other, real "
+            "durability; each finished process has its row in "
+            "processes, nodes, process_inputs, results, phase_records and llm_calls, and two in messages.",
             "A sweep is the statements of one sweep that finds nothing to repair.",
         ],
         data={
@@ -138,8 +145,8 @@ def _job(database_url: str) -> Callable[[], NewProcess]:
     return lambda: prepare(Submission(recipe="jeltz", params=params), settings, engines)
 
 
-def _seed(database_url: str, have: int, want: int, like: NewProcess) -> None:
-    """Bring the history from ``have`` to ``want`` processes, and the planner's statistics up to date."""
+def _seed(database_url: str, size: int, like: NewProcess) -> None:
+    """Store ``size`` finished processes, and bring the planner's statistics up to date."""
     wrapper = {"success": True, "attempts": 1, "data": ANSWER}
     given = {
         "params": json.dumps(like.params),
@@ -151,18 +158,45 @@ def _seed(database_url: str, have: int, want: int, like: NewProcess) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("SET session_replication_role = replica")
         connection.execute("SET synchronous_commit = off")
-        for first in range(have + 1, want + 1, _SEED_BATCH):
-            connection.execute(_SEED, {"first": first, "last": min(first + _SEED_BATCH - 1, want), **given})
+        for first in range(1, size + 1, _SEED_BATCH):
+            connection.execute(_SEED, {"first": first, "last": min(first + _SEED_BATCH - 1, size), **given})
         connection.execute("VACUUM (ANALYZE)")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Meter:
-    """Runs the two statements of turns and adds up what they cost."""
+    """Runs the two statements of turns on one database and adds up what they cost."""
 
+    size: int
     database: Database
+    new: Callable[[], NewProcess]
     wall: list[float] = field(default_factory=list)
     client_seconds: float = 0.0
+    server_seconds: float = 0.0
+
+    def run(self, turns: int) -> None:
+        """Store fresh jobs and run them: some to warm up caches and prepared statements, then ``turns`` measured."""
+        due = store.submit(self.database, [self.new() for _ in range(turns + _WARM)])
+        kept, client = len(self.wall), self.client_seconds
+        for turn in due[:_WARM]:
+            self.turn(turn.node_id, turn.turn)
+        del self.wall[kept:]
+        self.client_seconds = client
+        backend = self.database.statement("SELECT pg_backend_pid()", {})[0][0]
+        server = cpu.seconds(backend)
+        for turn in due[_WARM:]:
+            self.turn(turn.node_id, turn.turn)
+        self.server_seconds += cpu.seconds(backend) - server
+
+    def cost(self) -> _Cost:
+        """What was measured so far, and what a sweep costs here."""
+        return _Cost(
+            rows=self.size,
+            wall=self.wall,
+            client_cpu=self.client_seconds / len(self.wall) * 1000,
+            server_cpu=self.server_seconds / len(self.wall) * 1000,
+            sweep_ms=_sweep(self.database),
+        )
 
     def turn(self, node_id: int, number_of_turn: int) -> None:
         """Claim, decide, commit. Only claim and commit are measured."""
@@ -188,24 +222,6 @@ class _Meter:
             self.wall[-1] += took
         else:
             self.wall.append(took)
-
-
-def _measure(database: Database, size: int, samples: int, new: Callable[[], NewProcess]) -> _Cost:
-    turns = store.submit(database, [new() for _ in range(samples + _WARM)])
-    warm = _Meter(database)
-    for turn in turns[:_WARM]:
-        warm.turn(turn.node_id, turn.turn)
-    backend = database.statement("SELECT pg_backend_pid()", {})[0][0]
-    meter, before = _Meter(database), cpu.seconds(backend)
-    for turn in turns[_WARM:]:
-        meter.turn(turn.node_id, turn.turn)
-    return _Cost(
-        rows=size,
-        wall=meter.wall,
-        client_cpu=meter.client_seconds / samples * 1000,
-        server_cpu=(cpu.seconds(backend) - before) / samples * 1000,
-        sweep_ms=_sweep(database),
-    )
 
 
 def _sweep(database: Database) -> float:

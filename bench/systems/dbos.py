@@ -22,7 +22,7 @@ class DbosOneStep(Contestant):
         python: Path,
         *,
         name: str = "DBOS",
-        threads: int = 8,
+        threads: int = 32,
         submit_threads: int = SUBMIT_THREADS,
         poll_seconds: float = 0.05,
     ) -> None:
@@ -38,8 +38,8 @@ class DbosOneStep(Contestant):
         }
         self.notes = (
             f"one worker, queue without limits polled every {poll_seconds * 1000:.0f} ms (the default of 1 s "
-            f"would cost it that second), {threads} executor threads, its own system database; enqueued one by one with "
-            f"`DBOSClient` by {submit_threads} threads of another process"
+            f"would cost it that second), {threads} executor threads, its own system database; enqueued one by one "
+            f"with `DBOSClient` by {submit_threads} threads of another process"
         )
         self._worker: Program | None = None
         self._watch: psycopg.Connection[Any] | None = None

@@ -45,8 +45,8 @@ class Vancetope(Contestant):
         self.batch, self.submit_threads = batch, submit_threads
         self.notes = (
             f"`-P {pool} -c {concurrency}`, turn_burst {burst}, log level WARNING, everything else default; "
-            f"stored and published {'one by one' if batch == 1 else f'{batch} at a time'} by {submit_threads} threads of "
-            "another process; no beat"
+            f"stored and published {'one by one' if batch == 1 else f'{batch} at a time'} by {submit_threads} threads "
+            "of another process; no beat"
         )
         self._application = application
         self.database_url = servers.new_database("vancetope")

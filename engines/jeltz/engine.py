@@ -149,7 +149,7 @@ class Jeltz:
             params=process.params,
             goal=process.goal,
             model=model,
-            # An alias names a size class, anything else its provider; which model an alias means is settled at the call.
+            # An alias names a size class, anything else its provider; which model an alias means is settled later.
             tier=rest if prefix == "default" else "",
             provider=prefix if rest and prefix != "default" else "",
             mode="structured",

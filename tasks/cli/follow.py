@@ -81,6 +81,8 @@ class Follower:
                     yield {"kind": "away", "message": str(error)}
                 if self.status is not None and self.status["status"] == "CLOSED":
                     yield from self._rest()
+                    # A last look for the caller, with the closed row.
+                    yield None
                     return
                 next_poll = time.monotonic() + (POLL_SECONDS if self.live else 2 * TICK_SECONDS)
             if deadline is not None and time.monotonic() >= deadline:

@@ -36,7 +36,8 @@ def out() -> Console:
 
 def err() -> Console:
     """Standard error: progress and remarks, so that standard output holds the answer only."""
-    return Console(stderr=True, highlight=False)
+    # Never broken at the terminal's edge: what it names is meant to be copied.
+    return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def plain(value: object) -> str:

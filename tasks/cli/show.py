@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -39,7 +40,9 @@ def status_fields(found: dict[str, Any]) -> list[tuple[str, object]]:
         for name, unit in (("max_calls", "calls"), ("max_tokens", "tokens"), ("max_cost_usd", ""))
         if found[name] is not None
     ]
-    waits = root.get("due_at") if is_open and not root.get("lease_owner") else None
+    due = root.get("due_at") if is_open and not root.get("lease_owner") else None
+    # Inside JSON PostgreSQL writes times as text.
+    waits = datetime.fromisoformat(due) if isinstance(due, str) else due
     return [
         ("id", str(found["id"])),
         ("status", found["status"] if is_open else found["close_reason"]),

@@ -62,12 +62,14 @@ class LineView:
         return
 
     def show(self, event: dict[str, Any] | None, status: dict[str, Any]) -> None:
-        if status["status"] != self._last:
+        if event is not None:
+            self._event(event)
+        if event is None and status["status"] != self._last:
             self._last = status["status"]
             state = {"kind": "state", "process": status["id"], "status": self._last, "reason": status["close_reason"]}
             self._print(state, f"{self._last} {status['close_reason'] or ''}".rstrip())
-        if event is None:
-            return
+
+    def _event(self, event: dict[str, Any]) -> None:
         if event.get("kind") == "turn":
             text = f"turn {event.get('turn')} of node {event.get('node')}: {event.get('phase')} {event.get('reason')}"
             self._print(event, text)

@@ -58,9 +58,7 @@ def everything_in(client: redis.Redis) -> str:
 
 
 @pytest.mark.parametrize("failure", ["auth", "crash"])
-def test_no_prompt_and_no_key_shows_outside(
-    failure: str, make_cluster: MakeCluster, provider: FakeProvider
-) -> None:
+def test_no_prompt_and_no_key_shows_outside(failure: str, make_cluster: MakeCluster, provider: FakeProvider) -> None:
     cluster = make_cluster(llm_api_key=KEY, log_level="DEBUG")
     echo = {"error": {"message": f"Incorrect API key provided: {KEY}", "type": "invalid_request_error"}}
     if failure == "auth":

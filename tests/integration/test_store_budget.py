@@ -59,13 +59,13 @@ def settle(database: Database, claim: Claim, record: CallRecord | None) -> None:
     commit_turn(database, claim, STEP, call=record, elapsed_seconds=0.0)
 
 
-def counters(database: Database) -> tuple[int, int, Decimal, int, int, Decimal]:
-    found: tuple[int, int, Decimal, int, int, Decimal] = rows(
+def counters(database: Database) -> tuple[Any, ...]:
+    """Used calls, tokens, cost; reserved calls, tokens, cost."""
+    return rows(
         database,
         "SELECT used_calls, used_tokens, used_cost_usd, reserved_calls, reserved_tokens, reserved_cost_usd"
         " FROM processes WHERE parent_node_id IS NULL",
-    )[0]  # type: ignore[assignment]
-    return found
+    )[0]
 
 
 @pytest.mark.parametrize(

@@ -93,10 +93,6 @@ def contents(database: Database) -> dict[str, list[Any]]:
     return {name: rows(database, f"SELECT to_jsonb(t)::text FROM {name} t ORDER BY 1") for name in TABLES}
 
 
-def sources(found: Committed) -> int:
-    return len(found.due)
-
-
 # -- every shape -------------------------------------------------------------------------------------------------------
 
 Places = Callable[[Database, Limits], int]
@@ -169,7 +165,8 @@ def test_every_shape_of_the_statement_writes_all_it_should(
     database: RecordingDatabase, place: str, counted: bool
 ) -> None:
     limits = Limits(max_calls=100) if counted else Limits()
-    for kind, messages, artifacts, ledger in itertools.product(KINDS, *[(False, True)] * 3):
+    flags = itertools.product((False, True), repeat=3)
+    for kind, (messages, artifacts, ledger) in itertools.product(KINDS, flags):
         node = PLACES[place](database, limits)
         found = claimed(database, node)
         if counted and ledger:

@@ -1,4 +1,4 @@
-"""What the sweeper finds and what it leaves alone: rows just inside, just outside and exhausted; batches; two at once."""
+"""What the sweeper finds and what it leaves alone: rows just inside and just outside; batches; two sweepers at once."""
 
 from __future__ import annotations
 
