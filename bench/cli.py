@@ -67,9 +67,12 @@ def run(words: Sequence[str]) -> None:
     chosen = arguments.only or list(SECTIONS)
     python = None
     if not arguments.no_peers and "one_turn" in chosen:
-        python = arguments.peers_python or peers.python()
+        python = arguments.peers_python.absolute() if arguments.peers_python else peers.python()
     sizes = _sizes(arguments)
     output = arguments.output or (None if arguments.quick else ROOT / "bench" / "results.md")
+    output = output.absolute() if output is not None else None
+    # Celery and the programs look for their modules in the current folder.
+    os.chdir(ROOT)
     sections: list[Section] = []
     with Servers() as servers:
         report = Report(

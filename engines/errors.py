@@ -5,7 +5,7 @@
     EngineError
     ├── InvalidParams      a caller's parameters are wrong: names the field, what was found, what would be right
     ├── InvalidSchema      a caller's JSON Schema is refused: one problem per JSON pointer
-    ├── RecipeError        a recipe is missing, malformed or refers to something unknown
+    ├── RecipeError        a recipe is missing or malformed, or refers to something unknown
     ├── TemplateError      a recipe's template does not compile or exceeds its limits
     └── LlmError           one provider call failed; ``kind`` decides what happens next (see engines.llm.policy)
 
@@ -25,8 +25,8 @@ class EngineError(Exception):
         self.message = message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions pickle as cls(*args); subclasses with more arguments than a message would break a result backend or a
-        # process pool, so they are rebuilt from their attributes instead.
+        # Exceptions pickle as cls(*args); subclasses with more arguments than a message would break a result backend or
+        # a process pool, so they are rebuilt from their attributes instead.
         return (_rebuild, (type(self), self.message, self.__dict__.copy()))
 
 
@@ -54,7 +54,7 @@ class InvalidSchema(EngineError):
 
 
 class RecipeError(EngineError):
-    """A recipe cannot be used: unknown name, malformed file, unknown key. The message says where and what would be right."""
+    """A recipe cannot be used: unknown name, malformed file, unknown key. The message says what would be right."""
 
 
 class TemplateError(EngineError):

@@ -18,8 +18,8 @@ def connection_options(settings: Settings) -> dict[str, Any]:
         "result_backend": settings.result_backend if settings.redis_url else None,
         "broker_connection_retry_on_startup": True,
         "broker_transport_options": {
-            # Only submissions are acknowledged late, and storing one again changes nothing; so one whose worker died comes
-            # back soon, and a turn that merely waited in a worker for its slot comes back as a harmless second hint.
+            # Only submissions are acknowledged late, and storing one again changes nothing; so one whose worker died
+            # comes back soon, and a turn that merely waited for its slot comes back as a harmless second hint.
             "visibility_timeout": 120,
             "priority_steps": list(PRIORITY_STEPS),
             "sep": PRIORITY_SEPARATOR,

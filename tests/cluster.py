@@ -172,7 +172,7 @@ class Cluster:
         """The last lines of every child, for the report of a failed test."""
         for member in self.members:
             print(f"----- {member.log} (code {member.returncode})")
-            shown = [line for line in member.lines if "Sending due task" not in line]
+            shown = [line for line in member.lines if "vancetope.sweep" not in line]
             print("\n".join(shown[-lines:]))
 
     # -- the test's own hands --------------------------------------------------------------------------------------

@@ -63,7 +63,8 @@ WITH lost AS (
    WHERE n.due_at <= now() - make_interval(secs => %(age)s) AND n.lease_expires_at IS NULL
      AND p.engine = ANY(%(engines)s::text[]) AND p.status IN {_OPEN}
      -- Hinted here a moment ago (by this sweep or another one): the message may be on its way to a worker.
-     AND (n.hints <> 0 OR n.next_hint_at IS NULL OR n.next_hint_at <= now() + make_interval(secs => %(grace)s - %(age)s))
+     AND (n.hints <> 0 OR n.next_hint_at IS NULL
+          OR n.next_hint_at <= now() + make_interval(secs => %(grace)s - %(age)s))
    ORDER BY n.due_at LIMIT %(batch)s OFFSET %(skip)s FOR NO KEY UPDATE OF n SKIP LOCKED
 ), hinted AS (
   UPDATE nodes n SET hints = 0, next_hint_at = now() + make_interval(secs => %(grace)s)

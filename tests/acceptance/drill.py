@@ -165,7 +165,7 @@ class Evidence:
         }
 
     def hits(self, job: Job) -> int:
-        """What could have cost this job a call: its worker's end, or an outage of the database around one of its calls."""
+        """What could have cost this job a call: the end of its worker, or an outage of the database around a call."""
         around = [
             any(down - LONGEST_CALL_SECONDS < at < up + LEASE_SECONDS for at in self.calls[job.mark])
             for down, up in self.tally.outages
@@ -226,6 +226,7 @@ def report(evidence: Evidence, problems: dict[str, Any], *, seed: int, chaos: fl
     print(
         f"turns {turns}; calls {calls} = {ledger} in the ledger + {calls - ledger} lost in {hits} hits on running jobs"
     )
+    print(f"most calls of one job: {most}")
     claims = [*CHECKS, *evidence._of_jobs(), "nothing is idle in transaction", "no message had to be set aside"]
     for claim in dict.fromkeys([*claims, *problems]):
         print(f"  {'BROKEN' if claim in problems else 'holds '}  {claim}")
