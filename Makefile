@@ -38,10 +38,9 @@ static: install ## Lint, formatting, types and import directions
 check: static test ## Everything that must pass before a commit
 
 drill: install ## Kill workers, PostgreSQL and Redis under load and prove that nothing is lost
-	@$(BIN)/python bench/drill.py
+	@$(BIN)/python tests/acceptance/drill.py
 
 bench: install ## Measure turns per second against other durable engines
-	@$(PYTHON) tasks/dev/install.py $(VENV) $(EXTRAS) --extra bench
 	@$(BIN)/python bench/run.py
 
 fmt: install ## Sort imports and format

@@ -6,9 +6,8 @@ from typing import Any
 
 from celery import Celery
 
-from tasks.publish import CONTROL_QUEUE
+from tasks.publish import CONTROL_QUEUE, PRIORITY_SEPARATOR, PRIORITY_STEPS
 from tasks.settings import Settings
-from tasks.sweeper import PRIORITY_SEPARATOR, PRIORITY_STEPS
 
 
 def connection_options(settings: Settings) -> dict[str, Any]:
@@ -16,6 +15,7 @@ def connection_options(settings: Settings) -> dict[str, Any]:
     return {
         "broker_url": settings.redis_url.get_secret_value() if settings.redis_url else None,
         "result_backend": settings.result_backend if settings.redis_url else None,
+        "broker_transport": "tasks.transport:HintTransport",
         "broker_connection_retry_on_startup": True,
         "broker_transport_options": {
             # Only submissions are acknowledged late, and storing one again changes nothing; so one whose worker died

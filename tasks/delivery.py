@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from typing import Any
+from uuid import UUID
 
 import redis
 from celery import Celery, states
@@ -46,11 +47,15 @@ class Deliverer:
         self._max_bytes = max_bytes
 
     def __call__(self, deliveries: list[Delivery]) -> None:
-        """Hand over and mark. What fails stays unmarked and is tried again later."""
+        """Hand over and mark at once."""
+        self.mark(self.hand_over(deliveries))
+
+    def hand_over(self, deliveries: list[Delivery]) -> list[UUID]:
+        """Hand over; returns the ids to mark. What fails is not among them and is tried again later by the sweeper."""
         done = []
         for delivery in deliveries:
             try:
-                self._hand_over(delivery)
+                self._send(delivery)
             except faults.InjectedFault:
                 raise
             except (OperationalError, OSError, redis.RedisError) as error:
@@ -63,12 +68,16 @@ class Deliverer:
             else:
                 done.append(delivery.process_id)
         faults.reach("after_delivery")
+        return done
+
+    def mark(self, process_ids: list[UUID]) -> None:
+        """Remember what was handed over. Forgetting it only repeats the delivery."""
         try:
-            mark_delivered(self._database, done)
+            mark_delivered(self._database, process_ids)
         except DatabaseUnavailable as error:
             log.warning("delivery not marked, it will be repeated", extra={"error": str(error)})
 
-    def _hand_over(self, delivery: Delivery) -> None:
+    def _send(self, delivery: Delivery) -> None:
         faults.reach("before_delivery")
         process_id = str(delivery.process_id)
         shown = abridged(delivery.wrapper, self._max_bytes)

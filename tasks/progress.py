@@ -10,19 +10,25 @@ import json
 import logging
 import os
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 import redis
 
 from models.store.processes import Delivery
+from tasks.delivery import Deliverer
 
 log = logging.getLogger(__name__)
 
 MAX_PENDING = 20_000
 """Progress events kept while Redis is slow; older ones are dropped."""
+
+
+MARK_SECONDS = 0.5
+"""Results handed over are marked as delivered after at most this long; the sweeper repeats none younger than 5 s."""
+MARK_MOST = 500
 
 
 def channel(root_id: UUID | str) -> str:
@@ -31,17 +37,24 @@ def channel(root_id: UUID | str) -> str:
 
 
 class Background:
-    """Publishes progress and delivers results outside of the turn. A forked child starts its own."""
+    """Publishes progress and delivers results outside of the turn. A forked child starts its own.
 
-    def __init__(self, client: redis.Redis, deliver: Callable[[list[Delivery]], None]) -> None:
+    Results are handed over at once and marked as delivered together a moment later, so that marking costs next to
+    nothing per job.
+    """
+
+    def __init__(self, client: redis.Redis, deliverer: Deliverer) -> None:
         self._redis = client
-        self._deliver = deliver
+        self._deliverer = deliverer
         self._reset()
 
     def _reset(self) -> None:
         self._pid = os.getpid()
         self._events: deque[tuple[str, dict[str, Any]]] = deque(maxlen=MAX_PENDING)
         self._deliveries: deque[Delivery] = deque()
+        self._unmarked: list[UUID] = []
+        self._mark_at = 0.0
+        self._hurry = False
         self._wake = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
@@ -65,6 +78,8 @@ class Background:
 
     def flush(self, timeout: float) -> bool:
         """Wait until everything queued so far is out. ``False`` when it takes too long."""
+        self._hurry = True
+        self._signal()
         return self._idle.wait(timeout)
 
     def _signal(self) -> None:
@@ -78,7 +93,7 @@ class Background:
 
     def _run(self) -> None:
         while True:
-            self._wake.wait()
+            self._wake.wait(max(self._mark_at - time.monotonic(), 0.0) if self._unmarked else None)
             self._wake.clear()
             try:
                 self._drain()
@@ -86,13 +101,20 @@ class Background:
                 log.warning("progress not published", extra={"error": type(error).__name__})
             except Exception:
                 log.exception("background work failed; the sweeper delivers what is missing")
-            if not self._events and not self._deliveries:
+            if not self._events and not self._deliveries and not self._unmarked:
+                self._hurry = False
                 self._idle.set()
 
     def _drain(self) -> None:
         deliveries = [self._deliveries.popleft() for _ in range(len(self._deliveries))]
         if deliveries:
-            self._deliver(deliveries)
+            done = self._deliverer.hand_over(deliveries)
+            if done and not self._unmarked:
+                self._mark_at = time.monotonic() + MARK_SECONDS
+            self._unmarked += done
+        if self._unmarked and (self._hurry or time.monotonic() >= self._mark_at or len(self._unmarked) >= MARK_MOST):
+            marked, self._unmarked = self._unmarked, []
+            self._deliverer.mark(marked)
         events = [self._events.popleft() for _ in range(len(self._events))]
         if events:
             pipe = self._redis.pipeline(transaction=False)

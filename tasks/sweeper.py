@@ -21,14 +21,12 @@ from tasks import faults
 from tasks.closing import wrapper_of
 from tasks.delivery import Deliverer
 from tasks.logs import bound
-from tasks.publish import Publisher, engine_queue
+from tasks.publish import Publisher, engine_queue, queue_lists
 
 log = logging.getLogger(__name__)
 
 LOST_AGE_SECONDS = 2.0
 """A due turn whose queue is empty is taken for lost after this long."""
-# Kombu keeps one Redis list per priority step; the first has the plain name.
-PRIORITY_SEPARATOR = "\x06\x16"
 
 
 class Sweeper:
@@ -97,9 +95,7 @@ class Sweeper:
         try:
             pipe = self._redis.pipeline(transaction=False)
             for name in names:
-                queue = engine_queue(name)
-                keys = [queue if step == 0 else f"{queue}{PRIORITY_SEPARATOR}{step}" for step in PRIORITY_STEPS]
-                pipe.exists(*keys)
+                pipe.exists(*queue_lists(engine_queue(name)))
             return [name for name, present in zip(names, pipe.execute(), strict=True) if not present]
         except redis.RedisError as error:
             log.warning("queue lengths unknown, Redis is away", extra={"error": type(error).__name__})
@@ -132,8 +128,3 @@ class Sweeper:
         if late:
             self._deliverer(late)
         return len(late)
-
-
-PRIORITY_STEPS = (0, 3, 6, 9)
-"""The priority lists that can exist on the broker: Kombu's own, so that a message of an application that knows nothing
-of ours, with a priority of its own, lies in a list that workers read. Ours (``BROKER_PRIORITY``) are among them."""

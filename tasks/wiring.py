@@ -83,7 +83,7 @@ class Runtime:
 
     @cached_property
     def publisher(self) -> Publisher:
-        return Publisher(self.app)
+        return Publisher(self.redis)
 
     @cached_property
     def gate(self) -> Gate:

@@ -27,10 +27,9 @@ from models.store import processes as store
 from models.store import read
 from tasks.control import stop_process
 from tasks.dev.celery_processes import CeleryProcess, beat_command, worker_command
-from tasks.publish import CONTROL_QUEUE
+from tasks.publish import CONTROL_QUEUE, PRIORITY_SEPARATOR, PRIORITY_STEPS
 from tasks.settings import load_settings
 from tasks.submission import parse_submission, prepare
-from tasks.sweeper import PRIORITY_SEPARATOR, PRIORITY_STEPS
 from tasks.wiring import Runtime
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -8,6 +8,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import redis
+
 from bench.programs.job import PROMPT, SCHEMA
 from bench.programs.lines import serve
 from models.store import processes as store
@@ -27,7 +29,7 @@ class Submitter:
         self._engines = load_engines(self._settings.engines)
         self._database = Database(self._settings.database, pool_size=threads)
         self._app = publisher_app(self._settings)
-        self._publisher = Publisher(self._app)
+        self._publisher = Publisher(redis.Redis.from_url(self._settings.redis))
         self._batch = batch
         self._threads = ThreadPoolExecutor(threads)
         # Four attempts, so that the job of four turns may have them; a job of one turn needs one.

@@ -120,7 +120,7 @@ _UNDELIVERED = """
 WITH late AS (
   SELECT id FROM processes
    WHERE status = 'CLOSED' AND delivered_at IS NULL
-     AND coalesce(deliver_at, closed_at + interval '1 second') <= now()
+     AND coalesce(deliver_at, closed_at + interval '5 seconds') <= now()
    ORDER BY closed_at LIMIT %(batch)s FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE processes p

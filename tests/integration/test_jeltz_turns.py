@@ -18,8 +18,9 @@ from engines.llm.base import CancelToken, ErrorKind, LlmError, LlmRequest, StopK
 from engines.llm.scripted import Script, ScriptedAnswer, ScriptedUsage
 from models.records import Limits
 from models.store import processes, read
-from models.store.processes import Closing
+from models.store.processes import Closing, Delivery
 from models.store.sweep import take_back_expired
+from tasks.delivery import Deliverer
 from tasks.heartbeat import Heartbeat
 from tasks.lessons import Lessons
 from tasks.progress import Background, channel
@@ -219,11 +220,26 @@ def test_a_job_taken_over_in_the_middle_goes_on_with_the_attempt_it_was_in(datab
         assert "no number 1" in json.dumps([message.content for message in request.messages])
 
 
+class CollectingDeliverer(Deliverer):
+    """Hands over and marks in memory."""
+
+    def __init__(self) -> None:
+        self.handed: list[UUID] = []
+        self.marked: list[UUID] = []
+
+    def hand_over(self, deliveries: list[Delivery]) -> list[UUID]:
+        self.handed += [each.process_id for each in deliveries]
+        return [each.process_id for each in deliveries]
+
+    def mark(self, process_ids: list[UUID]) -> None:
+        self.marked += process_ids
+
+
 def test_25_chunks_are_published_while_the_call_runs(rig: Rig, redis_url: str) -> None:
     # The real channel: a subscriber sees the pieces, then the turn, then the end.
     client = redis.Redis.from_url(redis_url)
-    handed: list[Any] = []
-    background = Background(client, handed.extend)
+    deliverer = CollectingDeliverer()
+    background = Background(client, deliverer)
     heartbeat = Heartbeat(rig.database, lease_seconds=30.0)
     runner = TurnRunner(
         database=rig.database, engines=rig.engines, client=rig.client, heartbeat=heartbeat, gate=rig.gate,
@@ -255,12 +271,12 @@ def test_25_chunks_are_published_while_the_call_runs(rig: Rig, redis_url: str) -
     assert kinds.count("chunk") >= 2
     assert json.loads("".join(each["text"] for each in seen if each["kind"] == "chunk")) == {"n": 1}
     assert {each["process"] for each in seen} == {str(process)}
-    assert [each.process_id for each in handed] == [process]
+    assert deliverer.handed == deliverer.marked == [process]
 
 
 def test_a_lone_surrogate_in_a_stream_costs_no_other_event(redis_url: str) -> None:
     client = redis.Redis.from_url(redis_url)
-    background = Background(client, lambda deliveries: None)
+    background = Background(client, CollectingDeliverer())
     root = UUID(int=1)
     with client.pubsub(ignore_subscribe_messages=True) as listener:
         listener.subscribe(channel(root))

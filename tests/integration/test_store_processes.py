@@ -330,6 +330,7 @@ def test_a_result_is_offered_until_it_is_marked(database: Database) -> None:
     process = make_process(database, "CLOSED")
     make_process(database, "CLOSED", delivered=True)
     make_process(database)
+    rows(database, "UPDATE processes SET closed_at = closed_at - interval '4 s' WHERE closed_at IS NOT NULL")
     assert undelivered(database) == []
     rows(database, "UPDATE processes SET closed_at = closed_at - interval '2 s' WHERE closed_at IS NOT NULL")
     assert undelivered(database) == [process]

@@ -33,9 +33,9 @@ from models.store.database import Database, DatabaseUnavailable
 from models.store.processes import Delivery
 from tasks.broker import publisher_app
 from tasks.delivery import Deliverer
-from tasks.publish import Publisher, engine_queue
+from tasks.publish import PRIORITY_SEPARATOR, Publisher, engine_queue
 from tasks.settings import load_settings
-from tasks.sweeper import PRIORITY_SEPARATOR, Sweeper
+from tasks.sweeper import Sweeper
 
 # Celery's own result backend still calls it.
 pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning")
@@ -49,7 +49,7 @@ class Yard:
         self.redis = redis.Redis.from_url(redis_url)
         settings = load_settings({"VANCETOPE_REDIS_URL": queue_url or redis_url})
         self.app: Celery = publisher_app(settings)
-        self.publisher = Publisher(self.app)
+        self.publisher = Publisher(redis.Redis.from_url(queue_url or redis_url, socket_connect_timeout=1))
         self.deliverer = Deliverer(self.app, self.database, max_bytes=2_000)
         self.sweeper = Sweeper(
             database=self.database,
@@ -119,7 +119,7 @@ def test_every_repair_in_one_sweep(yard: Yard) -> None:
     poisoned = make_process(database)
     make_node(database, poisoned, losses=sweep.HARD_LOSSES)
     closed = make_process(database, "CLOSED")
-    rows(database, "UPDATE processes SET closed_at = closed_at - interval '2 s' WHERE id = %(id)s", id=closed)
+    rows(database, "UPDATE processes SET closed_at = closed_at - interval '6 s' WHERE id = %(id)s", id=closed)
 
     done = yard.sweeper.sweep()
     assert done == {
@@ -269,7 +269,7 @@ def closed(yard: Yard, wrapper: dict[str, Any], **columns: Any) -> UUID:
         "UPDATE results SET wrapper = %(w)s::json WHERE process_id = %(id)s",
         id=process, w=json.dumps(wrapper),
     )  # fmt: skip
-    rows(yard.database, "UPDATE processes SET closed_at = closed_at - interval '2 s' WHERE id = %(id)s", id=process)
+    rows(yard.database, "UPDATE processes SET closed_at = closed_at - interval '6 s' WHERE id = %(id)s", id=process)
     return process
 
 
