@@ -10,6 +10,7 @@ from models.store import processes as store
 from models.store import read
 from models.store.processes import Closing
 from tasks.closing import wrapper_of
+from tasks.logs import bound
 from tasks.wiring import Runtime
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,8 @@ def steer_process(wired: Runtime, process_id: UUID) -> bool:
     """
     found = read.status(wired.database, process_id)
     engine = found["engine"] if found else "none"
-    log.warning("message to a running process dropped", extra={"process": str(process_id), "engine": engine})
+    with bound(process=str(process_id)):
+        log.warning("message to a running process dropped", extra={"engine": engine})
     return False
 
 

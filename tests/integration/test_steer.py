@@ -24,5 +24,5 @@ def test_16_a_steer_is_warned_about_and_changes_nothing(
         assert steer_process(wired, process) is False
     assert rows(wired.database, "SELECT status, (SELECT count(*) FROM messages) FROM processes") == before
     assert [record.getMessage() for record in caplog.records] == ["message to a running process dropped"]
-    assert caplog.records[0].__dict__["process"] == str(process)
+    assert caplog.records[0].__dict__["engine"] == "probe"
     wired.close()
