@@ -23,7 +23,7 @@ def database_url() -> str:
         or os.environ.get("VANCETOPE_DATABASE_URL")
     )
     if not dsn:
-        raise CommandError("no database: set VANCETOPE_DATABASE_URL or pass `alembic -x dsn=postgresql://…`")
+        raise CommandError("no database: set VANCETOPE_DATABASE_URL")
     return make_url(dsn).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
 
 

@@ -34,7 +34,11 @@ def connection_options(settings: Settings) -> dict[str, Any]:
             "interval_step": 0.2,
             "interval_max": 0.2,
         },
-        "result_backend_transport_options": {"health_check_interval": 10},
+        "result_backend_transport_options": {
+            "health_check_interval": 10,
+            # A result that cannot be handed over now is handed over by a later sweep: no slot waits for it.
+            "retry_policy": {"max_retries": 1, "interval_start": 0.0, "interval_step": 0.2, "interval_max": 0.2},
+        },
         "redis_backend_health_check_interval": 10,
         "redis_socket_keepalive": True,
         "task_serializer": "json",

@@ -14,6 +14,7 @@ from celery import Celery, Task, signals
 from celery.exceptions import InvalidTaskError
 from celery.worker.request import Request
 from kombu import Queue
+from psycopg import DataError
 
 from models.store import processes as store
 from models.store import read
@@ -24,7 +25,7 @@ from tasks.broker import connection_options
 from tasks.consumer import Consumer, set_aside
 from tasks.control import resume_process, steer_process, stop_process
 from tasks.jsonable import dump, jsonable
-from tasks.publish import CONTROL_QUEUE, engine_queue, turn_task
+from tasks.publish import CONTROL_QUEUE, URGENT_QUEUE, engine_queue, turn_task
 from tasks.settings import current
 from tasks.submission import SubmissionError, parse_submission, prepare, rejected
 from tasks.wiring import Runtime, load_engines
@@ -54,7 +55,7 @@ app.conf.update(
     task_ignore_result=True,
     task_store_errors_even_if_ignored=False,
     task_track_started=False,
-    task_queues=[Queue(CONTROL_QUEUE), *(Queue(engine_queue(name)) for name in _ENGINES)],
+    task_queues=[Queue(CONTROL_QUEUE), Queue(URGENT_QUEUE), *(Queue(engine_queue(name)) for name in _ENGINES)],
     worker_consumer="tasks.consumer:Consumer",
     worker_prefetch_multiplier=1,
     worker_hijack_root_logger=False,
@@ -65,7 +66,7 @@ app.conf.update(
             "task": SWEEP,
             "schedule": settings.sweep_seconds,
             # A sweep nobody took in time is pointless: the next one does the same.
-            "options": {"queue": CONTROL_QUEUE, "expires": max(10.0, settings.sweep_seconds * 5), "priority": 0},
+            "options": {"queue": URGENT_QUEUE, "expires": max(10.0, settings.sweep_seconds * 5), "priority": 0},
         }
     },
 )
@@ -92,6 +93,8 @@ class VancetopeTask(Task):  # type: ignore[type-arg]
     """Base of every task here."""
 
     Request = f"{__name__}:RedactedRequest"
+    # What a task returns (a result, say) is nothing for events and logs.
+    resultrepr_maxsize = 0
     abstract = True
 
 
@@ -167,7 +170,8 @@ def submit(self: Any, *args: Any, **payload: Any) -> None:
         faults.reach("before_store")
         turns = store.submit(runtime.database, [process])
         faults.reach("after_store")
-    except (SubmissionError, NotStorable) as error:
+    except (SubmissionError, NotStorable, DataError) as error:
+        # Nothing else may be tried with it: its sender gets the reason as the result.
         process, wrapper = rejected(given, process_id, str(error), settings)
         store.submit_rejected(runtime.database, process, wrapper, str(error))
         delivery = store.delivery_of(runtime.database, process_id)

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
-import uuid
 from typing import Any
 
 import kombu.transport.redis
 from celery.exceptions import NotRegistered
 from celery.worker import consumer
-from kombu.transport import virtual
 
 from models.store import processes as store
 from models.store.clean import NotStorable
@@ -70,26 +68,6 @@ class Consumer(consumer.Consumer):
             self.app.backend.mark_as_failure(message.headers["id"], NotRegistered(name))
 
 
-def _readable(payload: Any) -> dict[str, Any]:
-    """What lies in a queue, as an envelope; what is none becomes one that :class:`Consumer` cannot decode."""
-    if isinstance(payload, dict):
-        properties, headers = payload.get("properties"), payload.get("headers")
-        if isinstance(properties, dict) and isinstance(headers, dict) and "delivery_tag" in properties:
-            return payload
-    return {
-        "body": payload if isinstance(payload, str) else json.dumps(payload),
-        "content-type": "application/x-unreadable",
-        "content-encoding": "utf-8",
-        "headers": {},
-        "properties": {"delivery_tag": uuid.uuid4().hex, "delivery_info": {"exchange": "", "routing_key": ""}},
-    }
-
-
-class _Message(virtual.Message):
-    def __init__(self, payload: Any, channel: Any = None, **kwargs: Any) -> None:
-        super().__init__(_readable(payload), channel=channel, **kwargs)
-
-
 def _loads(text: str) -> Any:
     try:
         return json.loads(text)
@@ -100,4 +78,3 @@ def _loads(text: str) -> Any:
 # Kombu parses what it has popped in the worker's event loop, where an exception ends the worker, and has no setting
 # for another parser. Everything it reads of its own making is JSON and passes unchanged.
 kombu.transport.redis.loads = _loads  # type: ignore[attr-defined]
-kombu.transport.redis.Channel.Message = _Message

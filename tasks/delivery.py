@@ -61,6 +61,8 @@ class Deliverer:
             except (OperationalError, OSError, redis.RedisError) as error:
                 with bound(process=str(delivery.process_id)):
                     log.warning("result not delivered yet", extra={"error": type(error).__name__})
+                # Nobody is there to take the others either; each would only wait for the same answer.
+                break
             except Exception:
                 # One result that cannot be handed over must not keep back those behind it.
                 with bound(process=str(delivery.process_id)):

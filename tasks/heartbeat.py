@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 from models.records import Lease
@@ -30,6 +31,11 @@ class Cancel:
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], None]] = []
         self.reason: str | None = None
+        self._since = time.monotonic()
+
+    def age(self) -> float:
+        """Seconds since the lease was taken."""
+        return time.monotonic() - self._since
 
     def is_set(self) -> bool:
         return self.reason is not None
@@ -60,9 +66,17 @@ class Cancel:
 class Heartbeat:
     """Holds the leases of this operating-system process. Safe to share between threads; a fork starts afresh."""
 
-    def __init__(self, database: Database, *, lease_seconds: float, on_beat: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        lease_seconds: float,
+        longest_seconds: float = 3600.0,
+        on_beat: Callable[[], None] | None = None,
+    ) -> None:
         self._database = database
         self._lease_seconds = lease_seconds
+        self._longest_seconds = longest_seconds
         self._on_beat = on_beat
         self._reset()
 
@@ -106,6 +120,10 @@ class Heartbeat:
         """One round: extend what is held, cancel what is lost or overdue."""
         with self._lock:
             held = dict(self._held)
+        for lease in [lease for lease, cancel in held.items() if cancel.age() > self._longest_seconds]:
+            # No turn takes this long: its thread hangs. Another worker shall have it.
+            log.error("turn hangs, its lease is given up", extra={"node": lease.node_id, "turn": lease.turn})
+            held.pop(lease).set("lost")
         if held:
             states = extend_leases(self._database, list(held), owner=self.owner, lease_seconds=self._lease_seconds)
             for lease, state in states.items():

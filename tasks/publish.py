@@ -24,7 +24,9 @@ log = logging.getLogger(__name__)
 
 QUEUE_PREFIX = "vancetope."
 CONTROL_QUEUE = "vancetope.control"
-"""Submissions, sweeps, stops and questions: served apart from turns, so that they never wait behind long calls."""
+"""Submissions: served apart from turns, so that they never wait behind long calls."""
+URGENT_QUEUE = "vancetope.urgent"
+"""Sweeps, stops and questions: apart from submissions too, so that a flood of those does not hold them up."""
 # Kombu keeps one Redis list per priority step; the first has the plain name.
 PRIORITY_SEPARATOR = "\x06\x16"
 PRIORITY_STEPS = (0, 3, 6, 9)

@@ -28,12 +28,11 @@ from engines.llm.base import ErrorKind, LlmClient, LlmError, LlmRequest
 from engines.llm.catalogue import Candidate
 from engines.llm.policy import FailureCounts, GiveUp, RetryIn, StepDown, next_step
 from models.records import CallRecord, Reason, Turn, View
-from models.store.claim import Claim, claim_turn, postpone_turn, reserve_budget
+from models.store.claim import MAX_LOSSES, Claim, claim_turn, postpone_turn, reserve_budget, why_refused
 from models.store.clean import NotStorable
 from models.store.commit import BadTransition, Committed, StaleTurn, commit_turn
 from models.store.database import Database, DatabaseUnavailable
 from models.store.processes import Delivery, fail_process
-from models.store.sweep import MAX_LOSSES
 from models.transition import CloseProcess, PhaseNote, Transition, advance
 from tasks import faults
 from tasks.accounting import estimate, failed_call, finished_call, learned
@@ -217,8 +216,8 @@ class TurnRunner:
             candidate = self._client.candidate(request)
         except LlmError as error:
             return self._failed(attempt, need, error)
-        if view.process.limits_counted and not self._reserve(attempt, request, candidate):
-            return self._spent(attempt, "the budget of the process is spent")
+        if view.process.limits_counted and (refusal := self._reserve(attempt, request, candidate)):
+            return self._spent(attempt, refusal)
         permit: Permit | float | None = None
         # Scripted answers come from this very process: no provider to protect, nothing to learn about one.
         if candidate.provider.wire != "scripted":
@@ -229,18 +228,22 @@ class TurnRunner:
         faults.reach("before_call")
         return self._call(attempt, need, request, candidate, permit)
 
-    def _reserve(self, attempt: Attempt, request: LlmRequest, candidate: Candidate) -> bool:
+    def _reserve(self, attempt: Attempt, request: LlmRequest, candidate: Candidate) -> str | None:
+        """Reserve the call; why it may not be made, or ``None``."""
         tokens, cost = estimate(request, candidate)
         try:
             reserved = reserve_budget(self._database, attempt.claim, tokens=tokens, cost_usd=cost)
+            if reserved is None:
+                refusal = why_refused(self._database, attempt.claim, tokens=tokens, cost_usd=cost)
+                if refusal is None:
+                    raise Postponed(0.5)
+                return refusal
         except DatabaseUnavailable as error:
             # Nothing is paid yet: give the turn back instead of letting its lease run out as if a worker had died.
             log.warning("no budget reserved, trying again later", extra={"error": str(error)})
             raise Postponed(1.0) from error
-        if reserved is None:
-            return False
         attempt.claim = replace(attempt.claim, reserved=reserved)
-        return True
+        return None
 
     def _call(
         self, attempt: Attempt, need: AskModel, request: LlmRequest, candidate: Candidate, permit: Permit | None
@@ -252,7 +255,8 @@ class TurnRunner:
             reply = self._client.complete(request, cancel=attempt.cancel, on_chunk=chunks)
             outcome = "ok"
         except LlmError as error:
-            outcome = "failed" if error.kind in _UNHEALTHY else "neutral" if error.kind is ErrorKind.CANCELLED else "ok"
+            # Only an answer from the model shows health: being turned away says nothing about it either way.
+            outcome = "failed" if error.kind in _UNHEALTHY else "ok" if error.reached_inference else "neutral"
             faults.reach("after_call")
             if error.kind is ErrorKind.CANCELLED:
                 return self._cancelled(attempt, need, error)

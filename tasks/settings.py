@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from engines.llm.config import LlmConfig
@@ -17,6 +17,8 @@ from engines.llm.config import LlmConfig
 PREFIX = "VANCETOPE_"
 # Read by others (the tests, the drill's fault points, the embedded stack), so known without being a field.
 _FOREIGN = ("VANCETOPE_TEST_", "VANCETOPE_FAULT", "VANCETOPE_POSTGRES_BINDIR", "VANCETOPE_REDIS_SERVER")
+
+_SCHEMES = {"database": ("postgresql", "postgres"), "redis": ("redis", "rediss", "unix")}
 
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -62,11 +64,11 @@ class Settings(BaseSettings):
     max_result_message_bytes: Annotated[int, Field(ge=1024)] = 65_536
     """Larger result wrappers are not put into Celery's result backend whole; the client fetches them in pieces."""
     result_expires_seconds: Annotated[int, Field(ge=60)] = 86_400
-    max_calls: Annotated[int, Field(ge=1)] | None = None
+    max_calls: Annotated[int, Field(ge=1, le=2_000_000_000)] | None = None
     """Default budget of a process that brings none: provider calls, its sub-processes included."""
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    max_cost_usd: Annotated[float, Field(gt=0)] | None = None
-    deadline_seconds: Seconds | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=10**15)] | None = None
+    max_cost_usd: Annotated[float, Field(gt=0, le=1e7)] | None = None
+    deadline_seconds: Annotated[float, Field(gt=0, le=315_360_000)] | None = None
 
     provider_concurrency: Annotated[int, Field(ge=0)] = 0
     """Calls at the same time per provider over all workers; 0 means no limit."""
@@ -106,6 +108,17 @@ class Settings(BaseSettings):
 
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["json", "text"] = "json"
+
+    @field_validator("database_url", "redis_url", "result_backend_url")
+    @classmethod
+    def _is_an_address(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        if value is None:
+            return None
+        schemes = _SCHEMES["database" if info.field_name == "database_url" else "redis"]
+        scheme, separator, rest = value.get_secret_value().partition("://")
+        if not separator or not rest or scheme not in schemes:
+            raise ValueError(f"must be an address that begins with {' or '.join(f'{each}://' for each in schemes)}")
+        return value
 
     @field_validator("log_level", mode="before")
     @classmethod

@@ -48,10 +48,10 @@ class Callback(_Part):
 class Budget(_Part):
     """Hard limits of the process, sub-processes included. Money is US dollars, the deadline counts from submission."""
 
-    max_calls: Annotated[int, Field(ge=1)] | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    max_cost_usd: Annotated[float, Field(gt=0)] | None = None
-    deadline_seconds: Annotated[float, Field(gt=0)] | None = None
+    max_calls: Annotated[int, Field(ge=1, le=2_000_000_000)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=10**15)] | None = None
+    max_cost_usd: Annotated[float, Field(gt=0, le=1e7)] | None = None
+    deadline_seconds: Annotated[float, Field(gt=0, le=315_360_000)] | None = None
 
 
 class Submission(_Part):

@@ -2,24 +2,50 @@
 
 A turn message is a hint: its row is the guarantee. So a worker that prefetches one keeps it in memory, where Kombu
 would write it into Redis twice and delete it twice (a third of a short turn's processor time). A hint that is lost
-with its worker is published again by the sweeper; one still held at a warm shutdown goes back to its queue. Messages
-of the control queue, above all submissions, keep Kombu's bookkeeping.
+with its worker is published again by the sweeper; one still held at a warm shutdown goes back to its queue. Other
+messages, above all submissions, keep Kombu's bookkeeping.
 
 Named in ``broker_transport``; nothing of Kombu is patched here.
 """
 
 from __future__ import annotations
 
+import json
+import uuid
 from typing import Any
 
 from kombu.transport import redis, virtual
 
-from tasks.publish import CONTROL_QUEUE, QUEUE_PREFIX
+from tasks.publish import CONTROL_QUEUE, QUEUE_PREFIX, URGENT_QUEUE
+
+_KEPT = (CONTROL_QUEUE, URGENT_QUEUE)
 
 
 def _is_hint(message: Any) -> bool:
     queue = message.delivery_info["routing_key"]
-    return isinstance(queue, str) and queue.startswith(QUEUE_PREFIX) and queue != CONTROL_QUEUE
+    return isinstance(queue, str) and queue.startswith(QUEUE_PREFIX) and queue not in _KEPT
+
+
+def _readable(payload: Any) -> dict[str, Any]:
+    """What lies in a queue, as an envelope; what is none becomes one that ``tasks.consumer`` cannot decode."""
+    if isinstance(payload, dict):
+        properties, headers = payload.get("properties"), payload.get("headers")
+        if isinstance(properties, dict) and isinstance(headers, dict) and "delivery_tag" in properties:
+            return payload
+    return {
+        "body": payload if isinstance(payload, str) else json.dumps(payload),
+        "content-type": "application/x-unreadable",
+        "content-encoding": "utf-8",
+        "headers": {},
+        "properties": {"delivery_tag": uuid.uuid4().hex, "delivery_info": {"exchange": "", "routing_key": ""}},
+    }
+
+
+class _Message(virtual.Message):
+    """A message whatever lies in the queue: rubbish must not end the worker that reads it."""
+
+    def __init__(self, payload: Any, channel: Any = None, **kwargs: Any) -> None:
+        super().__init__(_readable(payload), channel=channel, **kwargs)
 
 
 class HintQoS(redis.QoS):
@@ -71,6 +97,7 @@ class HintChannel(redis.Channel):
     """A channel with hints, and one client per pool where Kombu makes a new one for every operation."""
 
     QoS = HintQoS
+    Message = _Message
     pool: Any
     _client_kept: Any = None
 

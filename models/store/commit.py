@@ -189,7 +189,7 @@ def commit_turn(
         rows = database.statement(statement(shape), params)
     except _REFUSALS as error:
         # Without the detail lines, which quote values.
-        raise BadTransition(f"PostgreSQL refuses the transition: {error.diag.message_primary}") from error
+        raise BadTransition(f"PostgreSQL refuses the transition: {error.diag.message_primary}") from None
     if not rows:
         raise StaleTurn(f"node {view.node.id} turn {claim.lease.turn}: the lease was lost, nothing was written")
     return _committed(view, step, rows, closed=effects.close is not None)

@@ -86,14 +86,22 @@ class Database:
         return create_engine(
             make_url(self.url).set(drivername="postgresql+psycopg"),
             isolation_level="AUTOCOMMIT",
+            # Statements carry prompts and results; their errors are logged.
+            hide_parameters=True,
             pool_size=self._pool_size,
             max_overflow=0,
             pool_timeout=self._pool_timeout,
             connect_args={
                 "application_name": self._name,
                 "connect_timeout": 5,
+                # A server that vanished without a word (a fail-over) must not hang every thread, the heartbeat first.
+                "keepalives_idle": 15,
+                "keepalives_interval": 5,
+                "keepalives_count": 3,
+                "tcp_user_timeout": 30_000,
                 # The statements are few, large and always by key: planning each again would cost more than running it.
-                "options": "-c idle_in_transaction_session_timeout=60000 -c plan_cache_mode=force_generic_plan",
+                "options": "-c idle_in_transaction_session_timeout=60000 -c statement_timeout=60000"
+                " -c plan_cache_mode=force_generic_plan",
             },
         )
 

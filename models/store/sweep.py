@@ -13,15 +13,11 @@ from uuid import UUID
 import psycopg
 
 from models.records import Turn
+from models.store.claim import HARD_LOSSES
 from models.store.commit import HINT_GRACE_SECONDS
 from models.store.database import Database, Row
 
 log = logging.getLogger(__name__)
-
-MAX_LOSSES = 3
-"""Worker losses in one turn after which the engine is told to give the node up instead of trying again."""
-HARD_LOSSES = 5
-"""Losses after which even telling the engine has failed, and the store closes the process itself."""
 
 _OPEN = "('INIT', 'RUNNING', 'BLOCKED')"
 

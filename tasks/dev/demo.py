@@ -116,7 +116,9 @@ def _run(home: Path, *, scripted: bool, as_json: bool, say: Console, ends: ExitS
     done = follow(runtime, jobs, say, stack)
     report(jobs, say, as_json=as_json)
     if not done:
-        kept = Path(tempfile.gettempdir()) / "vancetope-demo.log"
+        handle, name = tempfile.mkstemp(prefix="vancetope-demo-", suffix=".log")
+        os.close(handle)
+        kept = Path(name)
         shutil.copyfile(home / "demo.log", kept)
         err().print(Text(f"not every job closed: the pipeline failed; the log is kept in {kept}", style="red"))
         return 1

@@ -22,7 +22,7 @@ from tasks.dev.postgres import Postgres
 from tasks.dev.process import Sink, StackError, free_port
 from tasks.dev.redis import Redis
 from tasks.dev.state import FOLDER, FolderLock, StackState, find_running, remove_state, write_state
-from tasks.publish import CONTROL_QUEUE
+from tasks.publish import CONTROL_QUEUE, URGENT_QUEUE
 
 __all__ = ["DevOptions", "Stack", "StackError", "StackState", "find_running", "run_dev"]
 
@@ -142,6 +142,7 @@ class Stack:
         root = str(Path(__file__).resolve().parents[2])
         env["PYTHONPATH"] = os.pathsep.join(part for part in (root, env.get("PYTHONPATH")) if part)
         env["PYTHONUNBUFFERED"] = "1"
+        env["VANCETOPE_LOG_LEVEL"] = options.log_level
         # People read this terminal.
         env.setdefault("VANCETOPE_LOG_FORMAT", "text")
         for number in range(1, options.workers + 1):
@@ -155,7 +156,7 @@ class Stack:
             # Submissions, stops and sweeps go on while every slot of the others holds a long call.
             name = "worker-control"
             command = worker_command(options.application, name, "threads", 2)
-            command += ["-Q", CONTROL_QUEUE, "-l", options.log_level]
+            command += ["-Q", f"{CONTROL_QUEUE},{URGENT_QUEUE}", "-l", options.log_level]
             if options.flower_port is not None:
                 command.append("-E")
             yield CeleryProcess(name, command, env, self._named(name))

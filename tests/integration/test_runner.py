@@ -28,8 +28,9 @@ from engines.llm.base import CancelToken, ErrorKind, LlmError, LlmRequest, Struc
 from engines.llm.scripted import Script, ScriptedAnswer, ScriptedUsage
 from models.records import Limits, Reason
 from models.store import processes, read
+from models.store.claim import HARD_LOSSES, MAX_LOSSES
 from models.store.database import DatabaseUnavailable
-from models.store.sweep import HARD_LOSSES, MAX_LOSSES, poisoned_processes, take_back_expired
+from models.store.sweep import poisoned_processes, take_back_expired
 from tasks.control import stop_process
 from tasks.runner import MAX_CRASHES
 

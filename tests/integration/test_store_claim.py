@@ -86,7 +86,7 @@ def test_an_expired_lease_is_taken_over_and_counted_as_a_loss(database: Database
     assert claim(database, node, owner="worker:2") is None
     expire_lease(database, node)
     second = claimed(database, node, owner="worker:2")
-    assert second.lease.fence == first.lease.fence + 1
+    assert second.lease.fence > first.lease.fence
     assert second.view.node.losses == 1
     assert row(database, "nodes", node)["lease_owner"] == "worker:2"
 
@@ -94,8 +94,8 @@ def test_an_expired_lease_is_taken_over_and_counted_as_a_loss(database: Database
 def test_of_many_claims_at_once_one_succeeds(database: Database) -> None:
     node = make_node(database, make_process(database, "INIT"))
     found = in_threads(16, lambda index: claim(database, node, turn=1, owner=f"worker:{index}"))
-    assert sum(each is not None for each in found) == 1
-    assert row(database, "nodes", node)["fence"] == 1
+    (won,) = [each for each in found if each is not None]
+    assert row(database, "nodes", node)["fence"] == won.lease.fence
 
 
 def test_the_view_carries_the_last_messages_and_the_called_processes(database: Database) -> None:

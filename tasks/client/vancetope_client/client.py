@@ -12,7 +12,7 @@ from celery.exceptions import TimeoutError as CeleryTimeout
 
 from vancetope_client.errors import InvalidSubmission, NoAnswer
 from vancetope_client.job import Job
-from vancetope_client.payload import CONTROL_QUEUE, SUBMIT, checked_id, new_id, submission
+from vancetope_client.payload import CONTROL_QUEUE, SUBMIT, URGENT_QUEUE, checked_id, new_id, submission
 from vancetope_client.translation import translated
 
 ANSWER_SECONDS = 10.0
@@ -123,7 +123,7 @@ class Client:
             answer = self._app.send_task(
                 task,
                 args=args,
-                queue=CONTROL_QUEUE,
+                queue=URGENT_QUEUE,
                 ignore_result=False,
                 # Nobody waits any longer; a stop is carried out even when it is late.
                 expires=None if task.endswith(".stop") else max(1.0, seconds),

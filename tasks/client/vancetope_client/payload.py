@@ -13,6 +13,7 @@ from typing import Any
 from vancetope_client.errors import InvalidSubmission
 
 CONTROL_QUEUE = "vancetope.control"
+URGENT_QUEUE = "vancetope.urgent"
 SUBMIT = "vancetope.submit"
 STATUS = "vancetope.status"
 RESULT = "vancetope.result"
