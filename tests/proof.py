@@ -1,4 +1,4 @@
-"""What must be true of jobs that are over, read from the tables: the claim of architecture.md, section 2, as queries.
+"""What must be true of jobs that are over, read from the tables: the promises of the README as queries.
 
 Each check finds the rows that break it, so an empty answer is the proof.
 """

@@ -5,7 +5,7 @@
     python tests/acceptance/drill.py --jobs 300 --seed 1
 
 Exit code 0 when every claim holds, 1 when one does not. The claims are read from the tables and from the fake
-provider's own log (README, "What is guaranteed").
+provider's own log (README, "What is promised").
 """
 
 # ruff: noqa: E402

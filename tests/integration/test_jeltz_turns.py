@@ -1,4 +1,4 @@
-"""Jeltz end to end on the real store and runner, with a scripted model. Numbers: rows of ``design/jeltz.md``."""
+"""Jeltz end to end on the real store and runner, with a scripted model. Numbers name the behaviours."""
 
 from __future__ import annotations
 
