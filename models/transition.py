@@ -31,6 +31,20 @@ class WriteArtifact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WriteDocument:
+    """A document of the process's project: created, or given its next version when ``path`` exists.
+
+    ``path`` is normalised and allowed already. Of several for one path in one transition the last is written.
+    """
+
+    path: str
+    kind: str
+    content: str
+    title: str | None = None
+    mime: str = "text/markdown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewChild:
     """A child node. ``order_key`` sorts among siblings; longer keys insert behind a sibling without moving rows."""
 
@@ -74,7 +88,7 @@ class CloseProcess:
     message: str
 
 
-Effect = AppendMessage | WriteArtifact | SpawnChildren | SpawnProcess | CloseProcess
+Effect = AppendMessage | WriteArtifact | WriteDocument | SpawnChildren | SpawnProcess | CloseProcess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

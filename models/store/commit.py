@@ -23,6 +23,7 @@ from models.transition import (
     SpawnProcess,
     Transition,
     WriteArtifact,
+    WriteDocument,
 )
 
 HINT_GRACE_SECONDS = 5.0
@@ -62,18 +63,28 @@ class _Effects:
     artifacts: list[dict[str, Any]]
     children: list[dict[str, Any]]
     processes: list[dict[str, Any]]
+    documents: dict[str, dict[str, Any]]
     child_mode: ChildMode | None = None
     close: CloseProcess | None = None
 
 
 def _sort_effects(transition: Transition) -> _Effects:
-    found = _Effects([], [], [], [])
+    found = _Effects([], [], [], [], {})
     for effect in transition.effects:
         match effect:
             case AppendMessage():
                 found.messages.append({"role": effect.role, "kind": effect.kind, "content": effect.content})
             case WriteArtifact():
                 found.artifacts.append({"key": effect.key, "content": effect.content})
+            case WriteDocument():
+                # One row per path: a statement cannot move the same row twice.
+                found.documents[effect.path] = {
+                    "path": effect.path,
+                    "kind": effect.kind,
+                    "title": effect.title,
+                    "mime": effect.mime,
+                    "content": effect.content,
+                }
             case SpawnChildren():
                 found.child_mode = effect.mode
                 ordered = sorted(effect.children, key=lambda child: child.order_key)
@@ -166,6 +177,7 @@ def commit_turn(
         "artifacts": cleaner.json(effects.artifacts),
         "children": cleaner.json(effects.children),
         "processes": cleaner.json(effects.processes),
+        "documents": cleaner.json(list(effects.documents.values())),
     }
     if effects.close:
         params |= {"close_reason": effects.close.reason.value, "result": cleaner.json(effects.close.result)}
@@ -183,6 +195,7 @@ def commit_turn(
         artifacts=bool(effects.artifacts),
         children=bool(effects.children),
         processes=bool(effects.processes),
+        documents=bool(effects.documents),
         ledger=call is not None,
     )
     try:
