@@ -1,4 +1,4 @@
-"""Marvin processes for tests: a model that is a function of phase and goal, and submissions with recipes of their own."""
+"""Marvin processes for tests: a model that is a function of phase and goal, submissions with recipes of their own."""
 
 from __future__ import annotations
 
@@ -49,6 +49,23 @@ class Model(Script):
             self.requests.append(request)
             self.asked.append((phase, goal))
         return Script.of(self.play(phase, goal, request)).next(request)
+
+
+class Stage:
+    """Rigs whose model is a function. Close it."""
+
+    def __init__(self, database_url: str) -> None:
+        self._url = database_url
+        self._rigs: list[Rig] = []
+
+    def __call__(self, play: Play, **options: Any) -> tuple[Rig, Model]:
+        model = Model(play)
+        self._rigs.append(Rig(self._url, script=model, **options))
+        return self._rigs[-1], model
+
+    def close(self) -> None:
+        for rig in self._rigs:
+            rig.close()
 
 
 def goal_of(request: LlmRequest) -> str:

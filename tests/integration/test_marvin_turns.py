@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import expire_lease, make_everything_due, root_node, row, rows, value
+from factory import claimed, expire_lease, make_everything_due, root_node, row, rows, value
 from plans import (
     WEB_RESEARCH,
-    Model,
     Play,
+    Stage,
     call,
     closed_plan,
     nodes_of,
@@ -22,7 +22,6 @@ from plans import (
     subtasks,
     user_text,
 )
-from rig import Rig
 
 from engines.llm.base import ErrorKind, LlmError, LlmRequest
 from models.store import documents, read
@@ -41,26 +40,11 @@ def recipes(tmp_path: Path) -> Path:
     return folder
 
 
-class Stage:
-    """A rig whose model is a function."""
-
-    def __init__(self, database_url: str) -> None:
-        self.url = database_url
-        self.rigs: list[Rig] = []
-
-    def __call__(self, play: Play, **options: Any) -> tuple[Rig, Model]:
-        model = Model(play)
-        rig = Rig(self.url, script=model, **options)
-        self.rigs.append(rig)
-        return rig, model
-
-
 @pytest.fixture
 def stage(database_url: str) -> Iterator[Stage]:
     stage = Stage(database_url)
     yield stage
-    for rig in stage.rigs:
-        rig.close()
+    stage.close()
 
 
 def test_section_19_five_calls_two_recipe_calls_one_file(stage: Stage, recipes: Path) -> None:
@@ -344,8 +328,6 @@ def test_a_worker_lost_between_turns_duplicates_nothing(stage: Stage, recipes: P
         node = row(rig.database, "nodes", turn.node_id)
         # Each turn loses its first worker after the claim, and its message comes twice.
         if node["losses"] == 0 and node["turn"] == turn.turn and node["settled_at"] is None:
-            from factory import claimed
-
             claimed(rig.database, turn.node_id)
             lost[node["phase"]] += 1
             expire_lease(rig.database, turn.node_id)
@@ -443,7 +425,8 @@ def test_the_plan_of_a_wide_tree_is_bounded(stage: Stage) -> None:  # 152
 
 def test_the_prompt_of_the_processes_recipe_reaches_the_root_only(stage: Stage, tmp_path: Path) -> None:  # 145
     (tmp_path / "marvin.yaml").write_text(
-        "description: own\nengine: marvin\npromptPrefix: 'Be brief about {{ process.goal }}, write {{ node.result }}.'\n"
+        "description: own\nengine: marvin\n"
+        "promptPrefix: 'Be brief about {{ process.goal }}, write {{ node.result }}.'\n"
     )
     rig, model = stage(tree({GOAL: subtasks("A")}))
     process = submit_plan(rig, GOAL, recipes=tmp_path)
