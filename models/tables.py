@@ -96,6 +96,11 @@ processes = Table(
     CheckConstraint("priority BETWEEN 0 AND 9", name="priority"),
     CheckConstraint("reserved_calls >= 0 AND reserved_tokens >= 0 AND reserved_cost_usd >= 0", name="reserved"),
     Index("processes_parent_node_id_idx", "parent_node_id", postgresql_where=text("parent_node_id IS NOT NULL")),
+    Index(
+        "processes_called_idx",
+        "parent_node_id",
+        postgresql_where=text("parent_node_id IS NOT NULL AND status <> 'CLOSED'"),
+    ),
     Index("processes_root_id_idx", "root_id"),
     Index("processes_created_at_idx", "created_at"),
     Index(

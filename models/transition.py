@@ -57,10 +57,16 @@ class NewChild:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnChildren:
-    """Children below the node. ``SEQUENTIAL`` makes the first due, ``PARALLEL`` all of them."""
+    """Children below the node. ``SEQUENTIAL`` makes the first due, ``PARALLEL`` all of them, or the first ``width``.
+
+    Each that settles makes the next one due. max_nodes: if the process would have more nodes with these children,
+    nothing is written and the engine decides again (``models.store.commit.TreeFull``).
+    """
 
     children: tuple[NewChild, ...]
     mode: ChildMode
+    width: int | None = None
+    max_nodes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

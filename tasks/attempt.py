@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from engines.base import Engine
+from engines.base import Engine, Outcome
 from engines.llm.base import LlmClient, LlmRequest
 from engines.llm.catalogue import Candidate
 from models.records import CallRecord, View
@@ -28,6 +28,8 @@ class Attempt:
     cancel: Cancel
     call: CallRecord | None = None
     """The call made, for the ledger."""
+    outcome: Outcome | None = None
+    """What the engine decided about last."""
 
     @property
     def view(self) -> View:

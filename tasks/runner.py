@@ -30,7 +30,7 @@ from engines.llm.policy import FailureCounts, GiveUp, RetryIn, StepDown, next_st
 from models.records import Reason, Turn, View
 from models.store.claim import Claim, claim_turn, postpone_turn, reserve_budget
 from models.store.clean import NotStorable
-from models.store.commit import BadTransition, Committed, StaleTurn, commit_turn
+from models.store.commit import BadTransition, Committed, StaleTurn, TreeFull, commit_turn
 from models.store.database import Database, DatabaseUnavailable
 from models.store.processes import Delivery, fail_process
 from models.store.sweep import MAX_LOSSES
@@ -252,7 +252,22 @@ class TurnRunner:
         """The engine's decision; what was learned about the model stays with the node, failures are forgotten."""
         transport = attempt.view.node.transport
         kept: dict[str, Any] = {key: transport[key] for key in ("path", "without") if key in transport}
+        attempt.outcome = outcome
         return attempt.engine.decide(attempt.view, outcome).with_transport(kept)
+
+    def _decide_again(self, attempt: Attempt) -> Transition:
+        try:
+            self._look_around(attempt)
+            if attempt.outcome is not None:
+                return self._decide(attempt, attempt.outcome)
+            need = attempt.engine.prepare(attempt.view)
+            if isinstance(need, Decided):
+                return need.transition
+            raise TypeError("a turn that was decided without a call now wants one")
+        except (Postponed, DatabaseUnavailable):
+            raise
+        except Exception as error:
+            return self._crashed(attempt, error)
 
     def _spent(self, attempt: Attempt, limit: str) -> Transition:
         return self._decide(attempt, BudgetSpent(limit=limit))
@@ -337,6 +352,9 @@ class TurnRunner:
                 return transition, commit_turn(
                     self._database, attempt.claim, transition, call=attempt.call, elapsed_seconds=elapsed
                 )
+            except TreeFull:
+                # The answer is paid for: the engine decides about it once more, seeing the tree as it is now.
+                transition = self._decide_again(attempt)
             except (NotStorable, BadTransition) as error:
                 if refused:
                     raise

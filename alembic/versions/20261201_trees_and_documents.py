@@ -21,6 +21,13 @@ def upgrade() -> None:
         " FROM (SELECT process_id, count(*) AS nodes FROM nodes GROUP BY process_id HAVING count(*) > 1) counted"
         " WHERE p.id = counted.process_id"
     )
+    op.create_index(
+        "processes_called_idx",
+        "processes",
+        ["parent_node_id"],
+        unique=False,
+        postgresql_where=sa.text("parent_node_id IS NOT NULL AND status <> 'CLOSED'"),
+    )
     op.create_table(
         "documents",
         sa.Column("id", sa.BigInteger(), sa.Identity(always=True), nullable=False),
@@ -58,4 +65,9 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_table("document_versions")
     op.drop_table("documents")
+    op.drop_index(
+        "processes_called_idx",
+        table_name="processes",
+        postgresql_where=sa.text("parent_node_id IS NOT NULL AND status <> 'CLOSED'"),
+    )
     op.drop_column("processes", "node_count")

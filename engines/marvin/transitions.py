@@ -121,7 +121,12 @@ def spawned(
                 cursor=below.to_json(),
             )
         )
-    return SpawnChildren(children=tuple(children), mode=execution_mode(kind, task_spec, at.view.process.params))
+    return SpawnChildren(
+        children=tuple(children),
+        mode=execution_mode(kind, task_spec, at.view.process.params),
+        width=at.caps.max_parallel_nodes,
+        max_nodes=at.caps.max_tree_nodes,
+    )
 
 
 # --- recipe calls -----------------------------------------------------------------------------------------------------

@@ -129,13 +129,13 @@ _FAN_IN = """fan_in AS (
     FROM moved WHERE parent.id = moved.parent_id AND parent.open_children > 0
   RETURNING parent.id, parent.turn, parent.due_at)"""
 
+# One that another settling sibling has just made due is passed over, so that two of them wake two.
 _NEXT_SIBLING = """next_sibling AS (
   UPDATE nodes s SET due_at = now(), next_hint_at = now() + make_interval(secs => %(hint_grace)s)
     FROM fan_in
-   WHERE s.id = (SELECT c.id FROM nodes c JOIN nodes parent ON parent.id = c.parent_id
+   WHERE s.id = (SELECT c.id FROM nodes c
                   WHERE c.parent_id = %(parent)s AND c.status = 'PENDING' AND c.due_at IS NULL
-                    AND parent.child_mode = 'SEQUENTIAL'
-                  ORDER BY c.order_key LIMIT 1)
+                  ORDER BY c.order_key LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
   RETURNING s.id, s.turn)"""
 
 _RESULT = """result AS (
@@ -167,9 +167,11 @@ def statement(shape: Shape) -> str:
     if shape.counted and not shape.is_root:
         parts.append("root AS MATERIALIZED (SELECT id FROM processes WHERE id = %(root)s FOR NO KEY UPDATE)")
         source = "processes, root"
+    # Looked at again under the lock, so no two nodes take the same room.
+    room = " AND node_count + %(new_children)s <= coalesce(%(max_nodes)s, 2147483647)" if shape.children else ""
     parts.append(
         f"""p AS MATERIALIZED (
-  SELECT processes.id FROM {source} WHERE processes.id = %(process)s AND status <> 'CLOSED'
+  SELECT processes.id FROM {source} WHERE processes.id = %(process)s AND status <> 'CLOSED'{room}
      FOR {"NO KEY UPDATE" if exclusive else "SHARE"} OF processes)"""
     )
     parts.append(_MOVED)

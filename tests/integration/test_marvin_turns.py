@@ -26,7 +26,7 @@ from plans import (
 from engines.llm.base import ErrorKind, LlmError, LlmRequest
 from models.store import documents, read
 from models.store.plan import load_plan
-from models.store.sweep import take_back_expired
+from models.store.sweep import orphaned_processes, take_back_expired
 from tasks.submission import SubmissionError
 
 GOAL = "Research nuclear power and write a report."
@@ -312,6 +312,20 @@ def test_a_recipe_call_that_takes_too_long_is_a_marker(stage: Stage, recipes: Pa
     assert "[recipe call 'web-research': gave no reply within 7 seconds]" in user_text(model.requests[1])
 
 
+def test_a_call_nobody_waits_for_any_more_is_found_once_its_caller_is_settled(stage: Stage, recipes: Path) -> None:
+    rig, _ = stage(lambda phase, goal, _: call("web-research", "look") if phase == "SCOPE" else straight()(phase))
+    process = submit_plan(rig, GOAL, recipes=recipes, availableRecipes=["web-research"])
+    rig.run_next()
+    rig.publisher.turns.clear()
+    assert orphaned_processes(rig.database, batch=10) == []
+    make_everything_due(rig.database)
+    root = row(rig.database, "nodes", root_node(rig.database, process))
+    rig.runner.run("marvin", root["id"], root["turn"])
+    rig.drain()
+    called = value(rig.database, "SELECT id FROM processes WHERE parent_node_id IS NOT NULL")
+    assert orphaned_processes(rig.database, batch=10) == [called]
+
+
 def test_a_worker_lost_between_turns_duplicates_nothing(stage: Stage, recipes: Path) -> None:  # 135, 158
     action = {"tool": "doc_write", "args": {"path": "out.md", "kind": "text", "content": "{{ node.result }}"}}
     script = {
@@ -405,10 +419,50 @@ def test_the_tree_is_never_larger_than_its_limit(stage: Stage) -> None:  # 95
     assert "4 subtasks were not created" in user_text(model.requests[model.asked.index(("POST_CHILDREN", GOAL))])
 
 
+def test_two_nodes_at_once_do_not_grow_the_tree_over_its_limit(stage: Stage) -> None:  # 95
+    def play(phase: str, goal: str, request: LlmRequest) -> Any:
+        if phase == "SCOPE" and goal == GOAL:
+            return subtasks("A", "B")
+        if phase == "SCOPE" and goal in ("A", "B"):
+            if goal == "A":
+                # While A's model thinks, B takes the room that A has seen.
+                other = value(rig.database, "SELECT id FROM nodes WHERE goal = 'B'")
+                assert rig.runner.run("marvin", other, 1) == 1
+            return subtasks(*(f"{goal}{number}" for number in range(3)))
+        return straight(f"result of {goal}")(phase)
+
+    rig, model = stage(play)
+    process = submit_plan(rig, GOAL, maxTreeNodes=6, defaultExecutionMode="PARALLEL")
+    rig.drain()
+    assert closed_plan(rig, process)["nodeCount"] == 6
+    assert [goal for goal, _, _ in nodes_of(rig, process)] == ["A", "B", "B0", "B1", "B2"]
+    assert model.asked.count(("SCOPE", "A")) == 1  # decided again, not asked again
+    assert "because the tree is full" in user_text(model.requests[model.asked.index(("CONCLUDE", "A"))])
+    assert len(read.calls(rig.database, process)) == len(model.asked)
+
+
+def test_no_more_children_than_wanted_work_at_once(stage: Stage) -> None:
+    rig, _ = stage(tree({GOAL: subtasks(*"ABCDEFGHIJKL")}), pool_size=8)
+    process = submit_plan(rig, GOAL, defaultExecutionMode="PARALLEL", maxParallelNodes=3)
+    rig.run_next()
+    running = "SELECT count(*) FROM nodes WHERE parent_id IS NOT NULL AND due_at IS NOT NULL"
+    most: list[int] = []
+
+    def look(*_: Any) -> None:
+        most.append(value(rig.database, running))
+
+    rig.client.during = look
+    rig.drain_in_threads(6, until=lambda: rig.result(process) is not None, timeout=60)
+    closed_plan(rig, process)
+    # Siblings that settle at the same moment wake one each, not the same one twice.
+    assert max(most) == 3
+    assert Counter(most)[3] >= 12
+
+
 def test_the_plan_of_a_wide_tree_is_bounded(stage: Stage) -> None:  # 152
     goals = [f"subtask number {number} with a goal of some length to fill the picture" for number in range(300)]
     rig, model = stage(tree({GOAL: subtasks(*goals)}))
-    process = submit_plan(rig, GOAL, maxTreeNodes=1_000, defaultExecutionMode="PARALLEL")
+    process = submit_plan(rig, GOAL, maxTreeNodes=1_000, defaultExecutionMode="PARALLEL", maxParallelNodes=1_000)
     rig.run_next()
     middle = value(rig.database, "SELECT id FROM nodes WHERE goal = %(goal)s", goal=goals[150])
     plan = load_plan(rig.database, process, middle)
