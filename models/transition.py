@@ -71,7 +71,10 @@ class SpawnChildren:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnProcess:
-    """A sub-process called by the node, which must be parked by the same transition. ``key`` finds its result again."""
+    """A sub-process called by the node, which must be parked by the same transition. ``key`` finds its result again.
+
+    A node whose time limit ran out gives its open calls up by calling again or by settling: the sweeper stops them.
+    """
 
     id: UUID
     key: str

@@ -126,10 +126,14 @@ SELECT DISTINCT n.process_id FROM nodes n JOIN processes p ON p.id = n.process_i
  LIMIT %(batch)s
 """
 
-# Nobody reads their results any more: their caller's time was up, and it has settled without them.
+# Nobody reads their results any more: their caller's time was up, and it has settled or made another call since.
+# (Calls made by one turn have the same created_at.)
 _ORPHANED = """
 SELECT s.id FROM processes s JOIN nodes caller ON caller.id = s.parent_node_id
- WHERE s.parent_node_id IS NOT NULL AND s.status <> 'CLOSED' AND caller.settled_at IS NOT NULL
+ WHERE s.parent_node_id IS NOT NULL AND s.status <> 'CLOSED'
+   AND (caller.settled_at IS NOT NULL
+        OR EXISTS (SELECT 1 FROM processes later
+                    WHERE later.parent_node_id = s.parent_node_id AND later.created_at > s.created_at))
  LIMIT %(batch)s
 """
 
@@ -196,5 +200,5 @@ def poisoned_processes(database: Database, *, batch: int) -> list[UUID]:
 
 
 def orphaned_processes(database: Database, *, batch: int) -> list[UUID]:
-    """Open sub-processes whose calling node is settled: they only spend what is left of the budget."""
+    """Open sub-processes whose caller has gone on without them: they only spend what is left of the budget."""
     return [row[0] for row in database.statement(_ORPHANED, {"batch": batch})]
