@@ -20,6 +20,8 @@ SUMMARY_CHARS = 200
 RESULT_CHARS = 20_000
 ALL_RESULTS_CHARS = 400_000
 
+# Every part goes by an index whatever the planner thinks of a parent with very many children: OFFSET 0 and ORDER BY are
+# there to keep it from reading the whole table.
 _PLAN = f"""
 WITH RECURSIVE path AS (
   SELECT n.id, n.parent_id, n.order_key, 0 AS up FROM nodes n WHERE n.id = %(node)s
@@ -44,14 +46,14 @@ WITH RECURSIVE path AS (
            CASE WHEN s.near AND n.status = 'DONE' THEN left(a.content, {SUMMARY_CHARS} * 4) END,
            CASE WHEN n.status = 'FAILED' THEN left(n.failure, {SUMMARY_CHARS} * 4) END,
            counted.numbers) ORDER BY n.depth, n.order_key) AS rows
-    FROM shown s JOIN nodes n ON n.id = s.id
+    FROM shown s CROSS JOIN LATERAL (SELECT * FROM nodes WHERE id = s.id OFFSET 0) n
     LEFT JOIN process_inputs i ON i.process_id = n.process_id AND n.parent_id IS NULL
-    LEFT JOIN artifacts a ON a.node_id = n.id AND a.key = 'result'
+    LEFT JOIN LATERAL (SELECT content FROM artifacts WHERE node_id = n.id AND key = 'result' OFFSET 0) a ON s.near
     CROSS JOIN LATERAL (
       SELECT jsonb_object_agg(c.shown, c.number) AS numbers FROM (
         SELECT f.shown, count(*) AS number FROM (
           SELECT CASE WHEN k.awaiting_post_children THEN 'RUNNING' ELSE k.status END AS shown
-            FROM nodes k WHERE k.parent_id = n.id LIMIT {CHILDREN_COUNTED}) f GROUP BY f.shown) c) counted
+            FROM nodes k WHERE k.parent_id = n.id ORDER BY k.order_key LIMIT {CHILDREN_COUNTED}) f GROUP BY f.shown) c) counted
 ), own AS (
   SELECT n.id, n.order_key, n.kind, n.goal, n.status, n.failure FROM nodes n
    WHERE n.parent_id = %(node)s ORDER BY n.order_key LIMIT {CHILDREN_READ}
@@ -60,7 +62,8 @@ WITH RECURSIVE path AS (
 ), results AS (
   SELECT jsonb_agg(jsonb_build_array(o.id, o.order_key, o.kind, left(o.goal, {GOAL_CHARS}), o.status, o.failure,
                                      left(a.content, share.chars)) ORDER BY o.order_key) AS rows
-    FROM share, own o LEFT JOIN artifacts a ON a.node_id = o.id AND a.key = 'result'
+    FROM share, own o
+    LEFT JOIN LATERAL (SELECT content FROM artifacts WHERE node_id = o.id AND key = 'result' OFFSET 0) a ON true
 ), past AS (
   SELECT jsonb_agg(jsonb_build_array(r.phase, r.iteration, r.model) ORDER BY r.turn) AS rows
     FROM (SELECT turn, phase, iteration, model FROM phase_records

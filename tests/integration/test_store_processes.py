@@ -358,7 +358,7 @@ def test_a_result_that_cannot_be_delivered_is_tried_ever_more_rarely_however_old
 def test_results_are_offered_to_one_sweeper_at_a_time(database: Database) -> None:
     for _ in range(20):
         make_process(database, "CLOSED")
-    rows(database, "UPDATE processes SET closed_at = closed_at - interval '2 s'")
+    rows(database, "UPDATE processes SET closed_at = closed_at - interval '6 s'")
     offered = in_threads(4, lambda _: [each for _ in range(3) for each in undelivered(database)])
     assert len([each for found in offered for each in found]) == 20
     in_threads(
