@@ -53,7 +53,8 @@ WITH RECURSIVE path AS (
       SELECT jsonb_object_agg(c.shown, c.number) AS numbers FROM (
         SELECT f.shown, count(*) AS number FROM (
           SELECT CASE WHEN k.awaiting_post_children THEN 'RUNNING' ELSE k.status END AS shown
-            FROM nodes k WHERE k.parent_id = n.id ORDER BY k.order_key LIMIT {CHILDREN_COUNTED}) f GROUP BY f.shown) c) counted
+            FROM nodes k WHERE n.child_mode IS NOT NULL AND k.parent_id = n.id
+           ORDER BY k.order_key LIMIT {CHILDREN_COUNTED}) f GROUP BY f.shown) c) counted
 ), own AS (
   SELECT n.id, n.order_key, n.kind, n.goal, n.status, n.failure FROM nodes n
    WHERE n.parent_id = %(node)s ORDER BY n.order_key LIMIT {CHILDREN_READ}
