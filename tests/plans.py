@@ -15,6 +15,7 @@ from rig import Rig
 from engines.llm.base import LlmRequest
 from engines.llm.scripted import Script, ScriptedAnswer
 from models.store import read
+from models.store.database import Database
 from tasks.settings import load_settings
 from tasks.submission import parse_submission, prepare
 
@@ -125,6 +126,42 @@ def closed_plan(rig: Rig, process: UUID, reason: str = "DONE") -> dict[str, Any]
     )[0]
     assert counted[0] == counted[1] == wrapper["nodeCount"]
     return wrapper
+
+
+_PLAN_INVARIANTS = {
+    "a process knows how many nodes it has": """
+        SELECT id FROM processes p WHERE node_count <> (SELECT count(*) FROM nodes WHERE process_id = p.id)""",
+    "no node settles before everything below it": """
+        SELECT c.id FROM nodes c JOIN nodes parent ON parent.id = c.parent_id
+         WHERE parent.settled_at < c.settled_at OR (parent.settled_at IS NOT NULL AND c.settled_at IS NULL)""",
+    "each version of a document is there once, up to its own": """
+        SELECT d.id FROM documents d LEFT JOIN document_versions v ON v.document_id = d.id
+         GROUP BY d.id HAVING count(*) <> d.version OR max(v.version) <> d.version""",
+    "every worker that is DONE has a result and a draft": """
+        SELECT n.id FROM nodes n LEFT JOIN artifacts a ON a.node_id = n.id AND a.key = 'result'
+         WHERE n.kind = 'WORKER' AND n.status = 'DONE' AND n.settled_at IS NOT NULL AND (a.node_id IS NULL
+            OR NOT EXISTS (SELECT 1 FROM documents d
+                            WHERE d.node_id = n.id AND starts_with(d.path, '_marvin-drafts/')))""",
+    "a draft is written once": """
+        SELECT id FROM documents WHERE starts_with(path, '_marvin-drafts/') AND version > 1""",
+    "siblings are numbered without gaps": """
+        SELECT parent_id FROM nodes WHERE parent_id IS NOT NULL
+         GROUP BY parent_id HAVING max(order_key[1]) + 1 <> count(*)""",
+    "a sequential parent's children do not overlap": """
+        SELECT a.id FROM nodes a JOIN nodes b ON b.parent_id = a.parent_id AND b.order_key > a.order_key
+          JOIN nodes parent ON parent.id = a.parent_id AND parent.child_mode = 'SEQUENTIAL'
+         WHERE b.started_at < a.settled_at""",
+}  # fmt: skip
+
+
+def broken_plan_invariants(database: Database) -> dict[str, list[Any]]:
+    """What does not hold of the tables, in addition to what must hold of all processes. Empty is good."""
+    found = broken_invariants(database)
+    for name, sql in _PLAN_INVARIANTS.items():
+        wrong = [each[0] for each in rows(database, sql)]
+        if wrong:
+            found[name] = wrong
+    return found
 
 
 def nodes_of(rig: Rig, process: UUID) -> list[tuple[str, str, str]]:
