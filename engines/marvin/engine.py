@@ -99,9 +99,9 @@ def _event(at: Surroundings, outcome: Outcome) -> PhaseOutput | Event:
         case ModelFailed():
             return CallFailed(message=f"{outcome.error.kind.value}: {outcome.error.message}")
         case BudgetSpent():
-            return NoCallAllowed(why=outcome.limit, material=gathered(at.material, outcome.limit))
+            return NoCallAllowed(why=outcome.limit, material=gathered(at.findings, outcome.limit))
         case Abandoned():
-            return NoCallAllowed(why=outcome.why, material=gathered(at.material, outcome.why))
+            return NoCallAllowed(why=outcome.why, material=gathered(at.findings, outcome.why))
         case _:
             assert_never(outcome)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from engines.marvin.calls import WORKER_RECIPE, available_recipes, reply_text, timeout_text
 from engines.marvin.caps import Caps
-from engines.marvin.cursor import NodeCursor
+from engines.marvin.cursor import Asked, NodeCursor
 from engines.marvin.material import ChildResult, Material, RecipeReply
 from engines.marvin.outputs import post_actions_of
 from engines.marvin.prompts import PhaseView, RecipeLine, phase_task
@@ -121,27 +121,40 @@ class Surroundings:
     def material(self) -> Material:
         return Material(replies=self.replies, children=self.children)
 
-    @cached_property
-    def replies(self) -> tuple[RecipeReply, ...]:
-        by_key = {call.cursor_key: call for call in self.view.calls}
-        return tuple(
-            RecipeReply(recipe=asked.recipe, text=asked.marker)
-            if asked.marker is not None
-            else RecipeReply(recipe=asked.recipe, text=self._reply(asked.recipe, by_key.get(str(place))))
-            for place, asked in enumerate(self.cursor.asked)
-        )
+    @property
+    def findings(self) -> Material:
+        """The material without markers: what can stand in for a conclusion."""
+        return Material(replies=tuple(reply for reply, found in self._replies if found), children=self.children)
 
-    def _reply(self, name: str, call: CallResult | None) -> str:
+    @property
+    def replies(self) -> tuple[RecipeReply, ...]:
+        return tuple(reply for reply, _ in self._replies)
+
+    @cached_property
+    def _replies(self) -> tuple[tuple[RecipeReply, bool], ...]:
+        by_key = {call.cursor_key: call for call in self.view.calls}
+        read: list[tuple[RecipeReply, bool]] = []
+        for place, asked in enumerate(self.cursor.asked):
+            text, found = (
+                (asked.marker, False) if asked.marker is not None else self._reply(by_key.get(str(place)), asked)
+            )
+            read.append((RecipeReply(recipe=asked.recipe, text=text), found))
+        return tuple(read)
+
+    def _reply(self, call: CallResult | None, asked: Asked) -> tuple[str, bool]:
+        """What is read of a call, and whether that is a reply and no marker."""
+        name = asked.recipe
         if call is None or not call.closed or call.result is None:
             # A node with an open call runs only when its time is up.
-            return timeout_text(name, self.caps.recipe_call_timeout_seconds)
+            return timeout_text(name, self.caps.recipe_call_timeout_seconds), False
         reason = call.close_reason or CloseReason.FAILED
         wrapper = call.result
         if wrapper.get("success") is False:
             closed = CloseReason.FAILED if reason is CloseReason.DONE else reason
             said = wrapper.get("message") or wrapper.get("error") or ""
-            return reply_text(name, closed=closed.value, text=None, message=str(said))
-        return reply_text(name, closed=reason.value, text=_answer(wrapper))
+            return reply_text(name, closed=closed.value, text=None, message=str(said)), False
+        answer = _answer(wrapper)
+        return reply_text(name, closed=reason.value, text=answer), bool(answer.strip())
 
     @cached_property
     def children(self) -> tuple[ChildResult, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, assert_never
@@ -268,7 +267,9 @@ def _camel(name: str) -> str:
 def _messages(at: Surroundings) -> tuple[Effect, ...]:
     """The goal and each recipe's reply enter the chat history once, with the first turn that has seen them."""
     effects: list[Effect] = []
-    if at.is_root and at.view.node.turn == 1:
+    state = at.cursor.state
+    # The engine's first decision, whatever the number of the turn: the runner's retries take numbers too.
+    if at.is_root and state.phase is Phase.SCOPE and not state.corrections:
         effects.append(AppendMessage(role="user", kind="prompt", content=at.goal))
     new = at.replies[at.cursor.mirrored :]
     blocks = reply_blocks(new, at.caps.recipe_reply_chars, at.view.nonce)
@@ -281,4 +282,4 @@ def _note(at: Surroundings, output: Any, *, forced: bool = False) -> PhaseNote:
     # Nodes of other kinds have no phases of the machine.
     phase = at.view.node.phase
     iteration = state.iteration() if phase == state.phase.value else 1
-    return PhaseNote(phase=phase, iteration=iteration, output=json.loads(json.dumps(output)), forced=forced)
+    return PhaseNote(phase=phase, iteration=iteration, output=output, forced=forced)

@@ -111,3 +111,27 @@ def rm(path: str, tenant: str | None, project: str | None, as_json: bool) -> Non
         print_json({"path": place, "removed": removed})
     elif not removed:
         raise CommandError(f"{place}: there is no such document", USAGE)
+
+
+@docs.command("export")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("prefix", default="")
+@_project
+@json_option
+def export(folder: Path, prefix: str, tenant: str | None, project: str | None, as_json: bool) -> None:
+    """Write the documents whose path begins with PREFIX as files below FOLDER. Files that are there are replaced."""
+    database, tenant, project = _open(tenant, project)
+    written: list[str] = []
+    for each in store.list_documents(database, tenant, project, prefix=prefix):
+        found = store.get(database, tenant, project, each.path)
+        if found is None:
+            continue  # deleted meanwhile
+        # Stored paths are normal already; one that was written past the engines must not lead out of the folder.
+        target = folder / normalise_path(found.path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(found.content, encoding="utf-8")
+        written.append(found.path)
+    if as_json:
+        print_json({"folder": str(folder), "paths": written})
+    else:
+        err().print(f"{len(written)} documents below {folder}", markup=False)

@@ -349,6 +349,8 @@ def test_documents_are_put_printed_and_removed(tmp_path: Path) -> None:
     assert "lists/x.md" in invoke("docs", "ls", "lists/").stdout
     assert invoke("docs", "cat", "lists/x.md", "--project", "other").exit_code == 2
     assert invoke("docs", "put", "../x.md", "list.md").exit_code == 2
+    assert said(invoke("docs", "export", "files", "--json"))["paths"] == ["lists/x.md"]
+    assert (tmp_path / "files" / "lists" / "x.md").read_text() == "second"
     assert said(invoke("docs", "rm", "lists/x.md", "--json"))["removed"] is True
     missing = invoke("docs", "rm", "lists/x.md")
     assert missing.exit_code == 2

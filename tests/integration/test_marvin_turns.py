@@ -24,9 +24,10 @@ from plans import (
 )
 
 from engines.llm.base import ErrorKind, LlmError, LlmRequest
-from models.store import documents, read
+from models.store import documents, processes, read
 from models.store.plan import load_plan
-from models.store.sweep import orphaned_processes, take_back_expired
+from models.store.processes import Closing
+from models.store.sweep import orphaned_processes, take_back_expired, wake_overdue
 from tasks.submission import SubmissionError
 
 GOAL = "Research nuclear power and write a report."
@@ -499,3 +500,70 @@ def test_results_are_json_that_others_can_read(stage: Stage) -> None:
     wrapper = closed_plan(rig, process)
     assert json.loads(json.dumps(wrapper)) == wrapper
     assert list(wrapper)[:2] == ["success", "result"]
+
+
+def test_stop_in_the_middle_of_a_tree_closes_everything_once(stage: Stage, recipes: Path) -> None:  # 32
+    script = {(GOAL, "SCOPE"): subtasks("A", "B"), ("A", "SCOPE"): call("web-research", "look")}
+    rig, model = stage(lambda phase, goal, _: script.get((goal, phase)) or straight(goal)(phase))
+    process = submit_plan(rig, GOAL, recipes=recipes, availableRecipes=["web-research"])
+    rig.run_next()
+    rig.run_next()
+
+    def wrapper(closing: Closing) -> dict[str, Any]:
+        return rig.engines[closing.engine].wrapper(closing.cursor, error="stopped", message="stopped on request")
+
+    closed = processes.stop(rig.database, process, wrapper)
+    assert len(closed) == 2
+    rig.drain()
+    assert len(model.asked) == 2
+    assert rig.result(process) == {"success": False, "error": "stopped", "message": "stopped on request"}
+    assert [status for _, _, status in nodes_of(rig, process)] == ["SKIPPED", "SKIPPED"]
+    assert processes.stop(rig.database, process, wrapper) == ()
+
+
+def test_a_suspended_plan_goes_on_where_it_was(stage: Stage) -> None:  # 157
+    rig, model = stage(tree({GOAL: subtasks("A", "B")}))
+    process = submit_plan(rig, GOAL)
+
+    def suspend(request: LlmRequest, _: Any) -> None:
+        if len(model.asked) == 2:
+            processes.suspend(rig.database, process)
+
+    rig.client.during = suspend
+    rig.drain()
+    assert len(model.asked) == 3, "the call under way was kept, no other one made"
+    rig.client.during = None
+    rig.publisher.publish(processes.resume(rig.database, process) or [])
+    rig.drain()
+    closed_plan(rig, process)
+    assert set(Counter(model.asked).values()) == {1}
+
+
+def test_a_plan_past_its_deadline_concludes_with_what_it_has(stage: Stage, recipes: Path) -> None:
+    script = {(GOAL, "SCOPE"): subtasks("A", "B", "C"), ("B", "SCOPE"): call("web-research", "look")}
+    rig, model = stage(lambda phase, goal, _: script.get((goal, phase)) or straight(f"result of {goal}")(phase))
+    process = submit_plan(
+        rig, GOAL, recipes=recipes, availableRecipes=["web-research"], limits={"deadlineSeconds": 3600}
+    )
+    while ("SCOPE", "B") not in model.asked:
+        rig.run_next()
+    rig.publisher.turns.clear()  # the callee's worker is stuck
+    rows(rig.database, "UPDATE processes SET deadline_at = now() WHERE deadline_at IS NOT NULL")
+    for _ in range(20):
+        rig.publisher.publish(wake_overdue(rig.database, batch=10))
+        rig.drain()
+    asked = len(model.asked)
+    wrapper = closed_plan(rig, process)
+    assert "deadline" in wrapper["warning"]
+    assert "result of A" in wrapper["result"]
+    assert [status for _, _, status in nodes_of(rig, process)] == ["DONE", "FAILED", "FAILED"]
+    assert asked == len(model.asked) == 5
+
+
+def test_the_goal_enters_the_history_once_whatever_happens_to_the_first_call(stage: Stage) -> None:
+    answers = iter([ErrorKind.OVERLOADED, "no json"])
+    rig, _ = stage(lambda phase, *_: next(answers, None) or straight()(phase))
+    process = submit_plan(rig, GOAL)
+    rig.drain(skip_delays=True)
+    closed_plan(rig, process)
+    assert [each["kind"] for each in read.messages(rig.database, process)] == ["prompt", "result"]

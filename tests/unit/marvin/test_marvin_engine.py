@@ -187,7 +187,9 @@ def test_a_call_parks_the_node_on_a_process_of_its_own() -> None:
 def test_a_refused_call_goes_on_at_once_and_uses_its_slot_up() -> None:
     answer = {"action": "CALL_RECIPE", "recipeCall": {"recipe": "jeltz", "steerContent": "x"}}
     transition = ENGINE.decide(view(), said(answer))
-    assert (transition.status, transition.delay_seconds, transition.effects) == (NodeStatus.RUNNING, 0, ())
+    assert (transition.status, transition.delay_seconds) == (NodeStatus.RUNNING, 0)
+    assert only(AppendMessage, transition) == AppendMessage(role="user", kind="prompt", content=GOAL)
+    assert len(transition.effects) == 1
     cursor = after(transition)
     assert cursor.state.reflect_iter == 1
     assert "refused: it is not among the recipes" in (cursor.asked[0].marker or "")
@@ -305,6 +307,25 @@ def test_a_node_that_may_not_call_ends_with_what_it_has(outcome: Any) -> None:
     assert nothing.status is NodeStatus.FAILED
     given_up = ENGINE.decide(view(kind="EXPAND_FROM_DOC", child=True), outcome)
     assert (given_up.status, given_up.failure) == (NodeStatus.FAILED, outcome.limit if error_of(outcome) else "lost")
+
+
+@pytest.mark.parametrize(
+    ("call", "ends"),
+    [
+        (result_of({"success": True, "result": "found"}), NodeStatus.DONE),
+        (result_of({"success": False, "error": "e"}), NodeStatus.FAILED),
+        (result_of(None), NodeStatus.FAILED),
+    ],
+)
+def test_a_marker_is_nothing_a_node_could_end_with(call: CallResult, ends: NodeStatus) -> None:
+    cursor = NodeCursor(asked=(Asked(recipe="y", marker="[refused]"), Asked(recipe="x")))
+    call = replace(call, cursor_key="1")
+    transition = ENGINE.decide(view(Phase.REFLECT, cursor=cursor, calls=(call,)), BudgetSpent(limit="spent"))
+    assert transition.status is ends
+    if ends is NodeStatus.DONE:
+        artifacts = {each.key: each.content for each in transition.effects if isinstance(each, WriteArtifact)}
+        assert "found" in artifacts["result"]
+        assert "refused" not in artifacts["result"]
 
 
 def error_of(outcome: Any) -> bool:
