@@ -20,7 +20,9 @@ def connection_options(settings: Settings) -> dict[str, Any]:
         "broker_transport_options": {
             # Only submissions are acknowledged late, and storing one again changes nothing; so one whose worker died
             # comes back soon, and a turn that merely waited for its slot comes back as a harmless second hint.
-            "visibility_timeout": 120,
+            "visibility_timeout": 60,
+            # Look for such messages every ten seconds and not only every tenth time.
+            "unacked_restore_throttle": 1,
             "priority_steps": list(PRIORITY_STEPS),
             "sep": PRIORITY_SEPARATOR,
             "queue_order_strategy": "round_robin",

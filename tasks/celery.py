@@ -22,7 +22,7 @@ from models.store.database import DatabaseUnavailable
 from tasks import faults, logs
 from tasks.broker import connection_options
 from tasks.consumer import Consumer, set_aside
-from tasks.control import resume_process, stop_process
+from tasks.control import resume_process, steer_process, stop_process
 from tasks.jsonable import dump, jsonable
 from tasks.publish import CONTROL_QUEUE, engine_queue, turn_task
 from tasks.settings import current
@@ -38,6 +38,7 @@ RESULT = "vancetope.result"
 STOP = "vancetope.stop"
 SUSPEND = "vancetope.suspend"
 RESUME = "vancetope.resume"
+STEER = "vancetope.steer"
 
 RESULT_PIECE_CHARS = 48_000
 RESULT_PIECE_BYTES = 64_000
@@ -219,3 +220,9 @@ def suspend(process_id: str, abort_running: bool = False) -> bool:
 def resume(process_id: str) -> bool:
     """Resume a suspended process."""
     return resume_process(runtime, UUID(process_id))
+
+
+@app.task(name=STEER, base=VancetopeTask, ignore_result=False)
+def steer(process_id: str, message: str) -> bool:
+    """Send a message to a process after its submission. Dropped with a warning: its question was the submission."""
+    return steer_process(runtime, UUID(process_id))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 from uuid import UUID
 
 from models.store import processes as store
+from models.store import read
 from models.store.processes import Closing
 from tasks.closing import wrapper_of
+from tasks.logs import bound
 from tasks.wiring import Runtime
+
+log = logging.getLogger(__name__)
 
 
 def stop_process(wired: Runtime, process_id: UUID) -> tuple[UUID, ...]:
@@ -23,6 +28,18 @@ def stop_process(wired: Runtime, process_id: UUID) -> tuple[UUID, ...]:
     if deliveries:
         wired.deliverer(deliveries)
     return closed
+
+
+def steer_process(wired: Runtime, process_id: UUID) -> bool:
+    """A message to a process that has started. No engine here can be steered: it is dropped with a warning.
+
+    ``False`` always: nothing was taken. The message itself is not logged.
+    """
+    found = read.status(wired.database, process_id)
+    engine = found["engine"] if found else "none"
+    with bound(process=str(process_id)):
+        log.warning("message to a running process dropped", extra={"engine": engine})
+    return False
 
 
 def resume_process(wired: Runtime, process_id: UUID) -> bool:

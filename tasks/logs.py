@@ -21,6 +21,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 _KEY_LIKE = re.compile(r"\b(?:sk|pk|gsk|xai|key)-[A-Za-z0-9_\-]{6,}|\bAIza[0-9A-Za-z_\-]{20,}")
 _URL_PASSWORD = re.compile(r"(?<=://)([^:/@\s]*):[^@/\s]+@")
 MASK = "[redacted]"
+_CHATTY = ("celery.pool", "celery.worker.strategy", "celery.app.trace", "celery.beat")
 
 
 @contextlib.contextmanager
@@ -78,11 +79,12 @@ def configure(*, level: str, style: str, secrets: tuple[str, ...]) -> None:
     """Install the one handler on the root logger.
 
     SDK and HTTP loggers stay at WARNING: at INFO they print URLs, and Celery's pool prints whole submissions at DEBUG.
+    So do Celery's own lines about every message received, sent and done: a turn has one line of ours, with its ids.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Formatter(style, Redactor(secrets)))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
-    for name in ("httpx", "httpx2", "httpcore", "openai", "anthropic", "amqp", "kombu", "celery.pool"):
+    for name in ("httpx", "httpx2", "httpcore", "openai", "anthropic", "amqp", "kombu", *_CHATTY):
         logging.getLogger(name).setLevel(logging.WARNING)

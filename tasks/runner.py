@@ -374,16 +374,10 @@ class TurnRunner:
             log.warning("turn not given back, its lease will run out", extra={"error": str(error)})
 
     def _announce(self, view: View, transition: Transition, committed: Committed) -> None:
-        process = view.process
-        event = {
-            "kind": "turn",
-            "process": str(process.id),
-            "node": view.node.id,
-            "turn": view.node.turn,
-            "phase": transition.phase,
-            "status": transition.status.value,
-            "reason": transition.reason.value,
-        }
+        process, node = view.process, view.node
+        went = {"phase": transition.phase, "status": transition.status.value, "reason": transition.reason.value}
+        log.info("turn done", extra=went)
+        event = {"kind": "turn", "process": str(process.id), "node": node.id, "turn": node.turn, **went}
         self._background.emit(process.root_id, event)
         if not committed.closed:
             return

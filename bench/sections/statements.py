@@ -14,9 +14,10 @@ from bench.systems.vancetope import Vancetope, VancetopeFourTurns
 TARGET = 2.0
 # The first words that tell a statement of the store from the others.
 _NAMES = (
-    ("claim", "lease_owner = $"),
-    ("heartbeat", "unnest($"),
+    # Before the claim: the server shows a constant in a commit the way it shows a claim's parameter.
     ("commit", "moved AS ("),
+    ("heartbeat", "unnest($"),
+    ("claim", "lease_owner = $"),
     ("submission", "incoming AS MATERIALIZED"),
     ("mark as delivered", "SET delivered_at = now()"),
 )

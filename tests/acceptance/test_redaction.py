@@ -84,5 +84,5 @@ def test_no_prompt_and_no_key_shows_outside(failure: str, make_cluster: MakeClus
         assert KEY not in text, place
         assert PROMPT not in text, place
     assert str(job) in places["events"]
-    assert worker.said("vancetope.jeltz.turn")
+    assert worker.said("turn done")
     assert_proven(cluster.database_url, [job])
