@@ -11,11 +11,12 @@ of transport failures, the commit. An engine has no clock, no randomness, no env
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from engines.llm.base import LlmError, LlmReply, LlmRequest
-from models.records import View
+from models.records import DocumentWish, View
 from models.transition import Transition
 
 
@@ -96,4 +97,35 @@ class Engine(Protocol):
 
     def wrapper(self, cursor: dict[str, Any], *, error: str, message: str) -> dict[str, Any]:
         """The result of a process that is closed from outside (stop, or as a last resort after crashes)."""
+        ...
+
+
+@runtime_checkable
+class PlanningEngine(Engine, Protocol):
+    """An engine whose processes are trees and call other recipes. Its views carry ``plan``, and ``document`` if wished.
+
+    The recipes it may call are resolved when a process is submitted and stored with it (``engines.recipes.snapshots``):
+    what runs is what was there then, and the engine needs no source of recipes.
+    """
+
+    @property
+    def root_kind(self) -> str:
+        """The kind of a new process's root node."""
+        ...
+
+    @property
+    def own_recipes(self) -> tuple[str, ...]:
+        """Recipes it cannot work without: a submission fails when one of them is missing."""
+        ...
+
+    def called_recipes(self, params: Mapping[str, Any]) -> tuple[str, ...]:
+        """Recipes a process with these parameters may call. One that does not exist is left out."""
+        ...
+
+    def objection(self, goal: str, params: Mapping[str, Any]) -> str | None:
+        """Why no process is made of this goal and these parameters; ``None`` when one can be."""
+        ...
+
+    def wished_document(self, view: View) -> DocumentWish | None:
+        """The stored document that the turn of ``view`` works on."""
         ...

@@ -195,6 +195,80 @@ class CallResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredDocument:
+    """A document of a project in one version."""
+
+    id: int
+    path: str
+    version: int
+    kind: str
+    title: str | None
+    mime: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRow:
+    """A node near the one at work. Texts are beginnings: of the goal, of the result (``summary``), of the failure."""
+
+    id: int
+    parent_id: int | None
+    order_key: tuple[int, ...]
+    kind: str
+    goal: str
+    status: NodeStatus
+    awaiting: bool
+    phase: str
+    summary: str
+    failure: str
+    children: tuple[tuple[NodeStatus, int], ...] = ()
+    """Its direct children by status; one that awaits its own counts as RUNNING."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildRow:
+    """A child of the node at work with what became of it. ``result`` may be cut for nodes with very many children."""
+
+    id: int
+    order_key: tuple[int, ...]
+    kind: str
+    goal: str
+    status: NodeStatus
+    failure: str
+    result: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseRow:
+    """An earlier turn of the node that called a model."""
+
+    phase: str
+    iteration: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanView:
+    """What a node may know of its tree: the path to the root, its neighbours, its children. Bounded, see the store."""
+
+    node_count: int
+    """Nodes of the process, of any status."""
+    rows: tuple[PlanRow, ...] = ()
+    path: tuple[int, ...] = ()
+    """Ids from the root to the node; their rows have whole goals."""
+    children: tuple[ChildRow, ...] = ()
+    history: tuple[PhaseRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentWish:
+    """A document an engine asks to see. ``by``: id, path or name."""
+
+    by: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """Everything an engine decides from: bounded, never the whole tree."""
 
@@ -205,6 +279,10 @@ class View:
     calls: tuple[CallResult, ...] = ()
     nonce: str = ""
     """A random token per claim, for fences around untrusted text."""
+    plan: PlanView | None = None
+    """Only for engines that ask for it (``engines.base.PlanningEngine``)."""
+    document: StoredDocument | None = None
+    """The document the engine wished for; ``None`` also when there is no such document."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

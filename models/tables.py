@@ -24,6 +24,7 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
+    UniqueConstraint,
     Uuid,
     func,
     text,
@@ -76,6 +77,7 @@ processes = Table(
     Column("reserved_calls", Integer, nullable=False, server_default=text("0")),
     Column("reserved_tokens", BigInteger, nullable=False, server_default=text("0")),
     Column("reserved_cost_usd", Numeric(14, 6), nullable=False, server_default=text("0")),
+    Column("node_count", Integer, nullable=False, server_default=text("1")),
     Column("callback", JSONB),
     Column("trace_context", JSONB, nullable=False, server_default=text("'{}'")),
     _created(),
@@ -94,6 +96,11 @@ processes = Table(
     CheckConstraint("priority BETWEEN 0 AND 9", name="priority"),
     CheckConstraint("reserved_calls >= 0 AND reserved_tokens >= 0 AND reserved_cost_usd >= 0", name="reserved"),
     Index("processes_parent_node_id_idx", "parent_node_id", postgresql_where=text("parent_node_id IS NOT NULL")),
+    Index(
+        "processes_called_idx",
+        "parent_node_id",
+        postgresql_where=text("parent_node_id IS NOT NULL AND status <> 'CLOSED'"),
+    ),
     Index("processes_root_id_idx", "root_id"),
     Index("processes_created_at_idx", "created_at"),
     Index(
@@ -257,6 +264,38 @@ messages = Table(
     CheckConstraint("role IN ('system', 'user', 'assistant', 'tool')", name="role"),
     Index("messages_process_id_id_idx", "process_id", "id"),
     Index("messages_result_idx", "process_id", unique=True, postgresql_where=text("kind = 'result'")),
+)
+
+documents = Table(
+    "documents",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("project", Text, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("version", Integer, nullable=False, server_default=text("1")),
+    Column("kind", Text, nullable=False),
+    Column("title", Text),
+    Column("mime", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    # Who wrote it, without a foreign key: a document outlives the process it came from.
+    Column("node_id", BigInteger),
+    _created(),
+    Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    CheckConstraint("version >= 1", name="version"),
+    UniqueConstraint("tenant", "project", "path"),
+)
+
+document_versions = Table(
+    "document_versions",
+    metadata,
+    Column("document_id", BigInteger, ForeignKey("documents.id", ondelete="CASCADE"), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("title", Text),
+    Column("content", Text, nullable=False),
+    Column("node_id", BigInteger),
+    _created(),
 )
 
 dead_letters = Table(

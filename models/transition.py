@@ -31,6 +31,20 @@ class WriteArtifact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WriteDocument:
+    """A document of the process's project: created, or given its next version when ``path`` exists.
+
+    ``path`` is normalised and allowed already. Of several for one path in one transition the last is written.
+    """
+
+    path: str
+    kind: str
+    content: str
+    title: str | None = None
+    mime: str = "text/markdown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewChild:
     """A child node. ``order_key`` sorts among siblings; longer keys insert behind a sibling without moving rows."""
 
@@ -43,15 +57,24 @@ class NewChild:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnChildren:
-    """Children below the node. ``SEQUENTIAL`` makes the first due, ``PARALLEL`` all of them."""
+    """Children below the node. ``SEQUENTIAL`` makes the first due, ``PARALLEL`` all of them, or the first ``width``.
+
+    Each that settles makes the next one due. max_nodes: if the process would have more nodes with these children,
+    nothing is written and the engine decides again (``models.store.commit.TreeFull``).
+    """
 
     children: tuple[NewChild, ...]
     mode: ChildMode
+    width: int | None = None
+    max_nodes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnProcess:
-    """A sub-process called by the node, which must be parked by the same transition. ``key`` finds its result again."""
+    """A sub-process called by the node, which must be parked by the same transition. ``key`` finds its result again.
+
+    A node whose time limit ran out gives its open calls up by calling again or by settling: the sweeper stops them.
+    """
 
     id: UUID
     key: str
@@ -74,7 +97,7 @@ class CloseProcess:
     message: str
 
 
-Effect = AppendMessage | WriteArtifact | SpawnChildren | SpawnProcess | CloseProcess
+Effect = AppendMessage | WriteArtifact | WriteDocument | SpawnChildren | SpawnProcess | CloseProcess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

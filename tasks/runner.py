@@ -11,8 +11,8 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, assert_never
+from dataclasses import replace
+from typing import Any, assert_never
 
 from engines.base import (
     Abandoned,
@@ -24,60 +24,33 @@ from engines.base import (
     ModelReplied,
     Outcome,
 )
-from engines.llm.base import ErrorKind, LlmClient, LlmError, LlmRequest
+from engines.llm.base import ErrorKind, LlmError, LlmRequest
 from engines.llm.catalogue import Candidate
 from engines.llm.policy import FailureCounts, GiveUp, RetryIn, StepDown, next_step
-from models.records import CallRecord, Reason, Turn, View
+from models.records import Reason, Turn, View
 from models.store.claim import MAX_LOSSES, Claim, claim_turn, postpone_turn, reserve_budget, why_refused
 from models.store.clean import NotStorable
-from models.store.commit import BadTransition, Committed, StaleTurn, commit_turn
+from models.store.commit import BadTransition, Committed, StaleTurn, TreeFull, commit_turn
 from models.store.database import Database, DatabaseUnavailable
 from models.store.processes import Delivery, fail_process
 from models.transition import CloseProcess, PhaseNote, Transition, advance
 from tasks import faults
 from tasks.accounting import estimate, failed_call, finished_call, learned
+from tasks.attempt import Attempt, Client, Postponed
 from tasks.closing import wrapper_of
 from tasks.gate import Gate, Permit
-from tasks.heartbeat import Cancel, Heartbeat
+from tasks.heartbeat import Heartbeat
 from tasks.lessons import Lessons
 from tasks.logs import bound
 from tasks.progress import Background, Chunks
 from tasks.publish import Publisher
+from tasks.surroundings import look_around
 
 log = logging.getLogger(__name__)
 
 MAX_CRASHES = 3
 """Exceptions of an engine in one turn after which the node is given up."""
 _UNHEALTHY = frozenset({ErrorKind.OVERLOADED, ErrorKind.TIMEOUT, ErrorKind.TRANSPORT})
-
-
-class Client(LlmClient, Protocol):
-    """A client that can also say beforehand who would answer."""
-
-    def candidate(self, request: LlmRequest) -> Candidate: ...
-
-
-@dataclass(slots=True, kw_only=True)
-class Attempt:
-    """One turn being worked on. What was reserved and what was called stay known when deciding about it fails."""
-
-    engine: Engine
-    claim: Claim
-    cancel: Cancel
-    call: CallRecord | None = None
-    """The call made, for the ledger."""
-
-    @property
-    def view(self) -> View:
-        return self.claim.view
-
-
-class Postponed(Exception):
-    """The turn cannot run now, and that is nobody's failure. Control flow."""
-
-    def __init__(self, delay_seconds: float) -> None:
-        super().__init__(delay_seconds)
-        self.delay_seconds = delay_seconds
 
 
 class TurnRunner:
@@ -185,8 +158,10 @@ class TurnRunner:
 
     def _work(self, attempt: Attempt) -> Transition:
         """Prepare, act, decide. An exception of the engine is contained here, and counted."""
-        engine, view = attempt.engine, attempt.view
+        engine = attempt.engine
         try:
+            self._look_around(attempt)
+            view = attempt.view
             if view.node.losses >= MAX_LOSSES:
                 why = f"{view.node.losses} workers were lost while they ran this turn"
                 return engine.decide(view, Abandoned(why=why))
@@ -206,6 +181,14 @@ class TurnRunner:
             raise
         except Exception as error:
             return self._crashed(attempt, error)
+
+    def _look_around(self, attempt: Attempt) -> None:
+        try:
+            attempt.see(look_around(self._database, attempt.engine, attempt.view))
+        except DatabaseUnavailable as error:
+            # Nothing is paid yet: give the turn back instead of letting its lease run out as if a worker had died.
+            log.warning("plan not loaded, trying again later", extra={"error": str(error)})
+            raise Postponed(1.0) from error
 
     def _ask(self, attempt: Attempt, need: AskModel) -> Transition:
         view = attempt.view
@@ -273,7 +256,22 @@ class TurnRunner:
         """The engine's decision; what was learned about the model stays with the node, failures are forgotten."""
         transport = attempt.view.node.transport
         kept: dict[str, Any] = {key: transport[key] for key in ("path", "without") if key in transport}
+        attempt.outcome = outcome
         return attempt.engine.decide(attempt.view, outcome).with_transport(kept)
+
+    def _decide_again(self, attempt: Attempt) -> Transition:
+        try:
+            self._look_around(attempt)
+            if attempt.outcome is not None:
+                return self._decide(attempt, attempt.outcome)
+            need = attempt.engine.prepare(attempt.view)
+            if isinstance(need, Decided):
+                return need.transition
+            raise TypeError("a turn that was decided without a call now wants one")
+        except (Postponed, DatabaseUnavailable):
+            raise
+        except Exception as error:
+            return self._crashed(attempt, error)
 
     def _spent(self, attempt: Attempt, limit: str) -> Transition:
         return self._decide(attempt, BudgetSpent(limit=limit))
@@ -358,6 +356,9 @@ class TurnRunner:
                 return transition, commit_turn(
                     self._database, attempt.claim, transition, call=attempt.call, elapsed_seconds=elapsed
                 )
+            except TreeFull:
+                # The answer is paid for: the engine decides about it once more, seeing the tree as it is now.
+                transition = self._decide_again(attempt)
             except (NotStorable, BadTransition) as error:
                 if refused:
                     raise

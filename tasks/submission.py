@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, f
 from pydantic.alias_generators import to_camel
 from uuid_utils.compat import uuid7
 
-from engines.base import Engine
+from engines.base import Engine, PlanningEngine
 from engines.errors import EngineError, RecipeError
 from engines.recipes.cascade import (
     TENANT_PROJECT,
@@ -24,6 +24,7 @@ from engines.recipes.cascade import (
     resolve,
 )
 from engines.recipes.model import Recipe
+from engines.recipes.snapshots import Callee, stored_recipe
 from models.records import BROKER_PRIORITY, Limits, NewProcess, Priority
 from tasks.settings import Settings
 
@@ -113,7 +114,15 @@ def prepare(submission: Submission, settings: Settings, engines: Mapping[str, En
         raise SubmissionError(f"recipe: {recipe.name!r} is internal: only engines start it")
     params = effective_params(recipe, submission.params).params
     engine = engines[recipe.engine]
-    stored = recipe.model_dump(mode="json", by_alias=True)
+    node_kind = "ROOT"
+    callees: dict[str, Callee] = {}
+    if isinstance(engine, PlanningEngine):
+        objection = engine.objection(submission.goal, params)
+        if objection is not None:
+            raise SubmissionError(objection)
+        node_kind = engine.root_kind
+        callees = _callees(engine, params, recipe_sources(settings, tenant, project), engines)
+    stored = stored_recipe(recipe, callees)
     size = len(
         json.dumps([submission.goal, params, stored], ensure_ascii=False, default=str).encode("utf-8", "replace")
     )
@@ -136,7 +145,27 @@ def prepare(submission: Submission, settings: Settings, engines: Mapping[str, En
         callback=submission.callback.model_dump() if submission.callback else None,
         trace_context=submission.trace_context,
         first_phase=engine.first_phase,
+        node_kind=node_kind,
     )
+
+
+def _callees(
+    engine: PlanningEngine, params: Mapping[str, Any], sources: list[RecipeSource], engines: Mapping[str, Engine]
+) -> dict[str, Callee]:
+    """The recipes the process may call, as they are now. Those that cannot be used are left out: a call says so."""
+    found: dict[str, Callee] = {}
+    for name in (*engine.own_recipes, *engine.called_recipes(params)):
+        try:
+            recipe = resolve(name, sources)
+            check_engine(recipe, engines)
+        except RecipeError as error:
+            if name in engine.own_recipes:
+                raise SubmissionError(f"recipe: {engine.name} needs the recipe {name!r}: {error.message}") from None
+            continue
+        called = engines[recipe.engine]
+        root_kind = called.root_kind if isinstance(called, PlanningEngine) else "ROOT"
+        found[recipe.name] = Callee(recipe=recipe, first_phase=called.first_phase, root_kind=root_kind)
+    return found
 
 
 def limits_of(asked: Budget, recipe: Recipe, settings: Settings) -> Limits:

@@ -16,7 +16,7 @@ from engines.base import Engine
 from models.records import Turn
 from models.store import sweep
 from models.store.database import Database, DatabaseUnavailable
-from models.store.processes import Closing, fail_process, undelivered
+from models.store.processes import Closing, fail_process, stop, undelivered
 from tasks import faults
 from tasks.closing import wrapper_of
 from tasks.delivery import Deliverer
@@ -59,6 +59,7 @@ class Sweeper:
             ("republished", lambda: self._publish(sweep.republish_due(self._database, batch=self._batch))),
             ("lost_republished", self._republish_lost),
             ("poisoned_closed", self._close_poisoned),
+            ("orphans_stopped", self._stop_orphans),
             ("delivered", self._deliver),
         ]
         done: dict[str, int] = {}
@@ -102,26 +103,30 @@ class Sweeper:
             return []
 
     def _close_poisoned(self) -> int:
+        message = "too many workers were lost while they ran this process; it is given up"
         poisoned = sweep.poisoned_processes(self._database, batch=self._batch)
         for process_id in poisoned:
-            try:
-                self._close(process_id)
-            except DatabaseUnavailable:
-                raise
-            except Exception:
-                with bound(process=str(process_id)):
-                    log.exception("process cannot be closed")
+            self._close(fail_process, process_id, error="internal_error", message=message)
         return len(poisoned)
 
-    def _close(self, process_id: UUID) -> None:
-        message = "too many workers were lost while they ran this process; it is given up"
+    def _stop_orphans(self) -> int:
+        message = "the caller went on without this reply"
+        orphans = sweep.orphaned_processes(self._database, batch=self._batch)
+        for process_id in orphans:
+            self._close(stop, process_id, error="stopped", message=message)
+        return len(orphans)
 
+    def _close(self, close: Callable[..., object], process_id: UUID, *, error: str, message: str) -> None:
         def wrapper(closing: Closing) -> dict[str, object]:
-            return wrapper_of(
-                self._engines.get(closing.engine), closing.cursor, error="internal_error", message=message
-            )
+            return wrapper_of(self._engines.get(closing.engine), closing.cursor, error=error, message=message)
 
-        fail_process(self._database, process_id, wrapper, failure=message)
+        try:
+            close(self._database, process_id, wrapper, failure=message)
+        except DatabaseUnavailable:
+            raise
+        except Exception:
+            with bound(process=str(process_id)):
+                log.exception("process cannot be closed")
 
     def _deliver(self) -> int:
         late = undelivered(self._database, batch=self._batch)

@@ -18,6 +18,7 @@ from engines.base import Engine
 from engines.jeltz.engine import Jeltz
 from engines.llm.client import RoutingClient, build_client
 from engines.llm.client import shutdown as llm_shutdown
+from engines.marvin.engine import Marvin
 from models.store.database import Database
 from tasks.delivery import Deliverer
 from tasks.gate import SLOT_SECONDS, Gate
@@ -47,7 +48,7 @@ def guard_packages() -> None:
 
 def load_engines(extra: str) -> MappingProxyType[str, Engine]:
     """The built-in engines and those named in ``VANCETOPE_ENGINES`` (``module:attribute``, comma separated)."""
-    found: dict[str, Engine] = {"jeltz": Jeltz()}
+    found: dict[str, Engine] = {"jeltz": Jeltz(), "marvin": Marvin()}
     for entry in filter(None, (part.strip() for part in extra.split(","))):
         module, _, attribute = entry.partition(":")
         try:

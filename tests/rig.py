@@ -21,6 +21,7 @@ from engines.jeltz.engine import Jeltz
 from engines.llm.base import CancelToken, ChunkSink, LlmReply, LlmRequest
 from engines.llm.catalogue import Candidate, Catalogue
 from engines.llm.scripted import Script, ScriptedProvider
+from engines.marvin.engine import Marvin
 from models.records import NewProcess, Turn
 from models.store import processes, read
 from models.store.database import Database, Row
@@ -164,7 +165,7 @@ class Rig:
         self.publisher = publisher or CollectingPublisher()
         self.background = CollectingBackground()
         self.engines: dict[str, Engine] = dict(
-            engines or {"probe": PROBE, "jeltz": Jeltz(), "other": ProbeEngine("other")}
+            engines or {"probe": PROBE, "jeltz": Jeltz(), "marvin": Marvin(), "other": ProbeEngine("other")}
         )
         self.runner = TurnRunner(
             database=self.database,

@@ -23,11 +23,18 @@ from models.transition import (
     SpawnProcess,
     Transition,
     WriteArtifact,
+    WriteDocument,
 )
 
 HINT_GRACE_SECONDS = 5.0
 """How long a published turn may stay unclaimed before the sweeper publishes it again (doubled each time)."""
 
+
+_IS_FULL = """
+SELECT 1 FROM processes p JOIN nodes n ON n.process_id = p.id
+ WHERE n.id = %(node)s AND n.turn = %(turn)s AND n.fence = %(fence)s AND p.status <> 'CLOSED'
+   AND p.node_count + %(new_children)s > %(max_nodes)s
+"""
 
 # What PostgreSQL answers when the values themselves are wrong: trying again would be refused again.
 _REFUSALS = (
@@ -40,6 +47,13 @@ _REFUSALS = (
 
 class BadTransition(ValueError):
     """The engine's transition cannot be written: it would strand its process, or PostgreSQL refuses its values."""
+
+
+class TreeFull(Exception):
+    """The process has grown meanwhile and has no room for these children. Nothing was written; the lease still holds.
+
+    Control flow: the engine decides again, seeing the tree as it is now.
+    """
 
 
 class StaleTurn(Exception):
@@ -62,23 +76,36 @@ class _Effects:
     artifacts: list[dict[str, Any]]
     children: list[dict[str, Any]]
     processes: list[dict[str, Any]]
+    documents: dict[str, dict[str, Any]]
     child_mode: ChildMode | None = None
+    max_nodes: int | None = None
     close: CloseProcess | None = None
 
 
 def _sort_effects(transition: Transition) -> _Effects:
-    found = _Effects([], [], [], [])
+    found = _Effects([], [], [], [], {})
     for effect in transition.effects:
         match effect:
             case AppendMessage():
                 found.messages.append({"role": effect.role, "kind": effect.kind, "content": effect.content})
             case WriteArtifact():
                 found.artifacts.append({"key": effect.key, "content": effect.content})
+            case WriteDocument():
+                # One row per path: a statement cannot move the same row twice.
+                found.documents[effect.path] = {
+                    "path": effect.path,
+                    "kind": effect.kind,
+                    "title": effect.title,
+                    "mime": effect.mime,
+                    "content": effect.content,
+                }
             case SpawnChildren():
                 found.child_mode = effect.mode
+                found.max_nodes = effect.max_nodes
+                width = 1 if effect.mode is ChildMode.SEQUENTIAL else effect.width or len(effect.children)
                 ordered = sorted(effect.children, key=lambda child: child.order_key)
                 for place, child in enumerate(ordered):
-                    due = place == 0 or effect.mode is ChildMode.PARALLEL
+                    due = place < width
                     found.children.append(
                         {
                             "order_key": list(child.order_key),
@@ -117,6 +144,7 @@ def commit_turn(
 ) -> Committed:
     """Write what the turn decided. Raises :class:`StaleTurn` when the guard misses, and then nothing is written.
 
+    Raises :class:`TreeFull` when there is no room for its children any more; nothing is written then either.
     Raises :class:`BadTransition` or ``NotStorable`` when the engine's decision cannot be written, whenever it is tried.
     Raises ``DatabaseUnavailable`` when the outcome is unknown: trying again is safe, and a second try of a commit that
     had landed raises :class:`StaleTurn`.
@@ -142,6 +170,7 @@ def commit_turn(
         "awaiting": step.awaiting_post_children,
         "child_mode": effects.child_mode,
         "new_children": len(effects.children),
+        "max_nodes": effects.max_nodes,
         "new_calls": len(effects.processes),
         "parked_on_calls": step.status is NodeStatus.WAITING and step.reason is Reason.CALLED,
         "delay": None if step.settled or step.delay_seconds is None else float(step.delay_seconds),
@@ -166,6 +195,7 @@ def commit_turn(
         "artifacts": cleaner.json(effects.artifacts),
         "children": cleaner.json(effects.children),
         "processes": cleaner.json(effects.processes),
+        "documents": cleaner.json(list(effects.documents.values())),
     }
     if effects.close:
         params |= {"close_reason": effects.close.reason.value, "result": cleaner.json(effects.close.result)}
@@ -183,6 +213,7 @@ def commit_turn(
         artifacts=bool(effects.artifacts),
         children=bool(effects.children),
         processes=bool(effects.processes),
+        documents=bool(effects.documents),
         ledger=call is not None,
     )
     try:
@@ -191,6 +222,8 @@ def commit_turn(
         # Without the detail lines, which quote values.
         raise BadTransition(f"PostgreSQL refuses the transition: {error.diag.message_primary}") from None
     if not rows:
+        if effects.max_nodes is not None and database.statement(_IS_FULL, params):
+            raise TreeFull(f"process {view.process.id} has no room for {len(effects.children)} more nodes")
         raise StaleTurn(f"node {view.node.id} turn {claim.lease.turn}: the lease was lost, nothing was written")
     return _committed(view, step, rows, closed=effects.close is not None)
 

@@ -1,7 +1,8 @@
 """The text of the commit: parts hung off ``moved``, put together once for each shape of commit.
 
 Lock order, the same in every statement of the store: processes before nodes, ancestors before descendants, a node
-before its parent.
+before its parent, nodes before documents, documents by path. (Parts the final SELECT reads, those that lock nodes, run
+before those it does not, the documents.)
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Shape:
     artifacts: bool
     children: bool
     processes: bool
+    documents: bool
     ledger: bool
 
 
@@ -65,6 +67,20 @@ _ARTIFACTS = """filed AS (
   SELECT moved.id, a.key, a.content
     FROM moved, json_to_recordset(%(artifacts)s::json) AS a (key text, content text)
   ON CONFLICT (node_id, key) DO UPDATE SET content = excluded.content)"""
+
+_DOCUMENTS = """written AS (
+  INSERT INTO documents (tenant, project, path, kind, title, mime, content, node_id)
+  SELECT owner.tenant, owner.project, d.path, d.kind, d.title, d.mime, d.content, moved.id
+    FROM moved, processes owner, json_to_recordset(%(documents)s::json)
+         AS d (path text, kind text, title text, mime text, content text)
+   WHERE owner.id = %(process)s ORDER BY d.path
+  ON CONFLICT (tenant, project, path) DO UPDATE
+     SET version = documents.version + 1, kind = excluded.kind, title = coalesce(excluded.title, documents.title),
+         mime = excluded.mime, content = excluded.content, node_id = excluded.node_id, updated_at = now()
+  RETURNING id, version, kind, title, content, node_id
+), versioned AS (
+  INSERT INTO document_versions (document_id, version, kind, title, content, node_id)
+  SELECT w.id, w.version, w.kind, w.title, w.content, w.node_id FROM moved, written w)"""
 
 _LEDGER = """ledger AS (
   INSERT INTO llm_calls (node_id, turn, process_id, root_id, attempt, provider, model, error_kind, stop_reason,
@@ -113,13 +129,13 @@ _FAN_IN = """fan_in AS (
     FROM moved WHERE parent.id = moved.parent_id AND parent.open_children > 0
   RETURNING parent.id, parent.turn, parent.due_at)"""
 
+# One that another settling sibling has just made due is passed over, so that two of them wake two.
 _NEXT_SIBLING = """next_sibling AS (
   UPDATE nodes s SET due_at = now(), next_hint_at = now() + make_interval(secs => %(hint_grace)s)
     FROM fan_in
-   WHERE s.id = (SELECT c.id FROM nodes c JOIN nodes parent ON parent.id = c.parent_id
+   WHERE s.id = (SELECT c.id FROM nodes c
                   WHERE c.parent_id = %(parent)s AND c.status = 'PENDING' AND c.due_at IS NULL
-                    AND parent.child_mode = 'SEQUENTIAL'
-                  ORDER BY c.order_key LIMIT 1)
+                  ORDER BY c.order_key LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
   RETURNING s.id, s.turn)"""
 
 _RESULT = """result AS (
@@ -145,15 +161,17 @@ _SETTLE_BUDGET = """used_calls = used_calls + %(spent_calls)s, used_tokens = use
 @lru_cache(maxsize=256)
 def statement(shape: Shape) -> str:
     """The commit of this shape; see ``models.store.commit`` for its parameters."""
-    exclusive = shape.closes or (shape.counted and shape.is_root)
+    exclusive = shape.closes or shape.children or (shape.counted and shape.is_root)
     parts = []
     source = "processes"
     if shape.counted and not shape.is_root:
         parts.append("root AS MATERIALIZED (SELECT id FROM processes WHERE id = %(root)s FOR NO KEY UPDATE)")
         source = "processes, root"
+    # Looked at again under the lock, so no two nodes take the same room.
+    room = " AND node_count + %(new_children)s <= coalesce(%(max_nodes)s, 2147483647)" if shape.children else ""
     parts.append(
         f"""p AS MATERIALIZED (
-  SELECT processes.id FROM {source} WHERE processes.id = %(process)s AND status <> 'CLOSED'
+  SELECT processes.id FROM {source} WHERE processes.id = %(process)s AND status <> 'CLOSED'{room}
      FOR {"NO KEY UPDATE" if exclusive else "SHARE"} OF processes)"""
     )
     parts.append(_MOVED)
@@ -162,6 +180,8 @@ def statement(shape: Shape) -> str:
         parts.append(_MESSAGES)
     if shape.artifacts:
         parts.append(_ARTIFACTS)
+    if shape.documents:
+        parts.append(_DOCUMENTS)
     if shape.ledger:
         parts.append(_LEDGER)
     due = ["SELECT 'own' AS source, id, turn, NULL::text AS engine, NULL::int AS priority FROM moved"]
@@ -178,6 +198,8 @@ def statement(shape: Shape) -> str:
         due.append("SELECT 'parent', id, turn, NULL, NULL FROM fan_in WHERE due_at = now()")
         due.append("SELECT 'sibling', id, turn, NULL, NULL FROM next_sibling")
     sets = []
+    if shape.children:
+        sets.append("node_count = node_count + %(new_children)s")
     if shape.closes:
         sets.append("status = 'CLOSED', close_reason = %(close_reason)s, closed_at = now()")
         # A sub-process's result is read by its caller's next turn; nobody else waits for it.

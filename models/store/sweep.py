@@ -123,6 +123,17 @@ SELECT DISTINCT n.process_id FROM nodes n JOIN processes p ON p.id = n.process_i
  LIMIT %(batch)s
 """
 
+# Nobody reads their results any more: their caller's time was up, and it has settled or made another call since.
+# (Calls made by one turn have the same created_at.)
+_ORPHANED = """
+SELECT s.id FROM processes s JOIN nodes caller ON caller.id = s.parent_node_id
+ WHERE s.parent_node_id IS NOT NULL AND s.status <> 'CLOSED'
+   AND (caller.settled_at IS NOT NULL
+        OR EXISTS (SELECT 1 FROM processes later
+                    WHERE later.parent_node_id = s.parent_node_id AND later.created_at > s.created_at))
+ LIMIT %(batch)s
+"""
+
 
 def _turns(database: Database, sql: str, *, batch: int, **params: Any) -> list[Turn]:
     params["grace"] = HINT_GRACE_SECONDS
@@ -183,3 +194,8 @@ def wake_overdue(database: Database, *, batch: int) -> list[Turn]:
 def poisoned_processes(database: Database, *, batch: int) -> list[UUID]:
     """Processes with a turn that killed so many workers that not even its engine may look at it again."""
     return [row[0] for row in database.statement(_POISONED, {"batch": batch})]
+
+
+def orphaned_processes(database: Database, *, batch: int) -> list[UUID]:
+    """Open sub-processes whose caller has gone on without them: they only spend what is left of the budget."""
+    return [row[0] for row in database.statement(_ORPHANED, {"batch": batch})]

@@ -20,6 +20,7 @@ _OPTIONS = (
     click.option("--prompt", metavar="TEXT|@FILE|-", help="The question; @FILE reads a file, - standard input."),
     click.option("--schema", metavar="FILE|-", help="A JSON Schema file, or the schema itself as {...}."),
     click.option("--param", "param", multiple=True, metavar="KEY=VALUE", help="Any parameter; JSON where it parses."),
+    click.option("--recipes", metavar="A,B,…", help="Recipes a plan may call (availableRecipes)."),
     click.option("--max-attempts", type=click.IntRange(1, 10), help="Answers to ask for before giving up."),
     click.option("--model", help="An alias (default:fast), provider:model, or a model's name."),
     click.option("--goal", default="", help="What it is for, in words; shown in lists and to planning engines."),
@@ -45,6 +46,7 @@ def payload(
     prompt: str | None,
     schema: str | None,
     param: tuple[str, ...],
+    recipes: str | None,
     max_attempts: int | None,
     model: str | None,
     goal: str,
@@ -63,6 +65,7 @@ def payload(
     named = {
         "prompt": None if prompt is None else _text(prompt),
         "schema": None if schema is None else read_schema(schema),
+        "availableRecipes": None if recipes is None else _names(recipes),
         "maxAttempts": max_attempts,
         "model": model,
     }
@@ -84,6 +87,10 @@ def payload(
         "project": project,
     }
     return {key: value for key, value in asked.items() if value not in (None, {}, "")}
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:

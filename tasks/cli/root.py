@@ -19,6 +19,7 @@ SECTIONS = {
         "status": ("tasks.cli.show:status", "What is known of one job."),
         "list": ("tasks.cli.show:list_", "The newest jobs."),
         "watch": ("tasks.cli.watch:watch", "Watch a job live until it closes."),
+        "plan": ("tasks.cli.tree:plan", "A job's tree of tasks."),
         "result": ("tasks.cli.show:result", "Print a job's result; --wait for it."),
         "stop": ("tasks.cli.steer:stop", "Close a job and everything below it now."),
         "suspend": ("tasks.cli.steer:suspend", "Let a job rest; no new turns."),
@@ -26,6 +27,9 @@ SECTIONS = {
         "calls": ("tasks.cli.show:calls", "A job's model calls: tokens, money, time."),
         "history": ("tasks.cli.show:history", "A job's phases and messages."),
         "dead-letters": ("tasks.cli.show:dead_letters", "Messages nobody could act on."),
+    },
+    "Documents": {
+        "docs": ("tasks.cli.docs:docs", "List, print, store, delete documents."),
     },
     "Recipes, schemas, models": {
         "recipes": ("tasks.cli.recipes:recipes", "List, show and check recipes."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import Any
 
@@ -11,15 +12,22 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from models.records import PlanRow
+from models.store.database import Database, DatabaseUnavailable
+from models.store.plan import tree
 from tasks.cli.failures import UNFINISHED, CommandError
 from tasks.cli.follow import Follower, NotFinished
 from tasks.cli.here import backend_settings
 from tasks.cli.output import STYLES, cell, json_option, out, plain, print_json
 from tasks.cli.show import status_fields
 from tasks.cli.store import known_status, open_database, process_id
+from tasks.cli.tree import plan_tree
 
 _TURNS_SHOWN = 8
 _TAIL_CHARS = 600
+_PLAN_SECONDS = 0.5
+_OTHER_LINES = 28
+"""Lines of the screen that are not the plan's."""
 
 
 @click.command()
@@ -36,7 +44,8 @@ def watch(identity: str, timeout: float | None, as_json: bool) -> None:
     process = process_id(database, identity)
     found = known_status(database, process)
     with Follower(database, settings.redis, process, found["root_id"]) as follower:
-        view: LiveView | LineView = LineView(as_json) if as_json or not out().is_terminal else LiveView(found)
+        live = not as_json and out().is_terminal
+        view: LiveView | LineView = LiveView(found, Plan(database, found)) if live else LineView(as_json)
         try:
             with view:
                 for event in follower.events(timeout):
@@ -44,8 +53,37 @@ def watch(identity: str, timeout: float | None, as_json: bool) -> None:
         except NotFinished as error:
             raise CommandError(f"{error}; it goes on", UNFINISHED) from None
     if not as_json:
+        whole = None if live else plan_tree(tree(database, process))
+        if whole is not None:
+            out().print(whole)
         closed = follower.status or found
         out().print(f"{closed['close_reason']}: `vancetope result {process}` prints the result", markup=False)
+
+
+class Plan:
+    """The job's tree, read again at most every half second while it moves."""
+
+    def __init__(self, database: Database, status: dict[str, Any]) -> None:
+        self._database = database
+        self._process = status["id"]
+        self._rows: tuple[PlanRow, ...] = ()
+        self._stale = True
+        self._next = 0.0
+
+    def touch(self) -> None:
+        """Something has changed."""
+        self._stale = True
+
+    def tree(self, *, lines: int) -> RenderableType | None:
+        """The tree as last seen; ``None`` for a job that is a single task."""
+        if self._stale and time.monotonic() >= self._next:
+            self._next = time.monotonic() + _PLAN_SECONDS
+            try:
+                self._rows = tree(self._database, self._process)
+                self._stale = False
+            except DatabaseUnavailable:
+                pass  # the view's remark says so
+        return plan_tree(self._rows, lines=lines)
 
 
 class LineView:
@@ -88,8 +126,9 @@ class LineView:
 class LiveView:
     """The whole job on one screen, redrawn."""
 
-    def __init__(self, status: dict[str, Any]) -> None:
+    def __init__(self, status: dict[str, Any], plan: Plan) -> None:
         self._status = status
+        self._plan = plan
         self._turns: deque[dict[str, Any]] = deque(maxlen=_TURNS_SHOWN)
         self._tail = ""
         self._remark = ""
@@ -101,6 +140,7 @@ class LiveView:
 
     def __exit__(self, *_: object) -> None:
         self._tail = ""
+        self._plan.touch()
         self._live.update(self._screen())
         self._live.stop()
 
@@ -109,6 +149,7 @@ class LiveView:
         kind = event.get("kind") if event else None
         if event and kind == "turn":
             self._turns.append(event)
+            self._plan.touch()
             self._tail = ""
         elif event and kind == "chunk":
             self._tail = (self._tail + plain(event.get("text", "")))[-_TAIL_CHARS:]
@@ -122,6 +163,9 @@ class LiveView:
                 text = cell(value)
                 head.add_row(Text(name, style="dim"), Text(text, style=STYLES.get(text, "")))
         parts: list[RenderableType] = [head]
+        plan = self._plan.tree(lines=max(out().height - _OTHER_LINES, 5))
+        if plan is not None:
+            parts += [Text(""), plan]
         if self._turns:
             turns = Table("turn", "node", "phase", "outcome", box=None, header_style="bold", pad_edge=False)
             for turn in self._turns:

@@ -273,3 +273,85 @@ def test_ctrl_c_leaves_the_job_alone_and_says_how_to_go_on(monkeypatch: pytest.M
     assert f"vancetope watch {identity}" in result.stderr
     assert f"vancetope stop {identity}" in result.stderr
     assert said(invoke("status", identity, "--json"))["status"] == "INIT"
+
+
+def planning(*rules: Any) -> dict[str, Any]:
+    """A script for plans: nodes do their work by themselves unless a rule says otherwise."""
+    by_phase = {
+        "scope": {"action": "PROCEED_TO_CONCLUDE", "reason": "small"},
+        "post_children": {"action": "PROCEED_TO_CONCLUDE", "reason": "enough"},
+        "reflect": {"action": "PROCEED_TO_CONCLUDE", "reason": "enough"},
+        "conclude": {
+            "result": "# Report",
+            "postActions": [
+                {"tool": "doc_write", "args": {"path": "out/report.md", "kind": "text", "content": "{{ node.result }}"}}
+            ],
+            "reason": "written",
+        },
+        "validate": {"verdict": "PASS", "issues": [], "reason": "good"},
+    }
+    return {
+        "rules": [*rules, *({"when": {"schema": phase}, "reply": {"json": said}} for phase, said in by_phase.items())]
+    }
+
+
+def test_a_plan_runs_and_its_tree_and_documents_can_be_looked_at(
+    working: Callable[[Any], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "web-research.yaml").write_text(
+        "description: Looks things up.\nengine: jeltz\n"
+        "schema: {type: object, required: [text], properties: {text: {type: string}}}\n"
+    )
+    monkeypatch.setenv("VANCETOPE_RECIPES_DIR", str(tmp_path / "recipes"))
+    tasks = [{"goal": "Look up history", "taskKind": "WORKER"}, {"goal": "Look up prices", "taskKind": "WORKER"}]
+    call = {"recipe": "web-research", "steerContent": "prices of reactors"}
+    script = planning(
+        {
+            "when": {"schema": "scope", "regex": r"<<< Goal \[\w+\]\nWrite a report\n"},
+            "reply": {"json": {"action": "NEEDS_SUBTASKS", "newTasks": tasks, "reason": "two parts"}},
+        },
+        {
+            "when": {"schema": "scope", "regex": r"<<< Goal \[\w+\]\nLook up prices\n"},
+            "reply": {"json": {"action": "CALL_RECIPE", "recipeCall": call, "reason": "unknown"}},
+        },
+        {"when": {"last": "prices of reactors"}, "reply": {"json": {"text": "9,000 EUR"}}},
+    )
+    with working(script):
+        given = ("run", "marvin", "--goal", "Write a report", "--recipes", "web-research", "--timeout", "60")
+        wrapper = said(invoke(*given))
+    assert (wrapper["success"], wrapper["result"], wrapper["nodeCount"]) == (True, "# Report", 3)
+    plan = said(invoke("plan", "last", "--json"))["rootNode"]
+    assert [(node["title"], node["status"]) for node in plan["children"]] == [
+        ("Look up history", "done"), ("Look up prices", "done"),
+    ]  # fmt: skip
+    shown = invoke("watch", "last").stdout
+    assert "✓ Look up prices" in shown
+    assert [line["path"] for line in said(invoke("docs", "ls", "--json"))] == ["out/report.md"]
+    assert len(said(invoke("docs", "ls", "--all", "--json"))) == 4
+    # Three nodes wrote it, the root last.
+    found = said(invoke("docs", "cat", "out/report.md", "--json"))
+    assert (found["content"], found["version"]) == ("# Report", 3)
+
+
+def test_a_plan_without_a_goal_is_refused() -> None:
+    result = invoke("run", "marvin", "--prompt", "x")
+    assert result.exit_code == 2
+    assert "goal: is blank" in result.stderr
+
+
+def test_documents_are_put_printed_and_removed(tmp_path: Path) -> None:
+    (tmp_path / "list.md").write_text("---\nkind: list\n---\n- one\n")
+    assert said(invoke("docs", "put", "a/../lists/x.md", "list.md", "--json")) == {"path": "lists/x.md", "version": 1}
+    assert said(invoke("docs", "put", "lists/x.md", "-", "--json", stdin="second"))["version"] == 2
+    assert invoke("docs", "cat", "lists/x.md").stdout == "second\n"
+    assert "- one" in invoke("docs", "cat", "lists/x.md", "--version", "1").stdout
+    assert "lists/x.md" in invoke("docs", "ls", "lists/").stdout
+    assert invoke("docs", "cat", "lists/x.md", "--project", "other").exit_code == 2
+    assert invoke("docs", "put", "../x.md", "list.md").exit_code == 2
+    assert said(invoke("docs", "export", "files", "--json"))["paths"] == ["lists/x.md"]
+    assert (tmp_path / "files" / "lists" / "x.md").read_text() == "second"
+    assert said(invoke("docs", "rm", "lists/x.md", "--json"))["removed"] is True
+    missing = invoke("docs", "rm", "lists/x.md")
+    assert missing.exit_code == 2
+    assert "there is no such document" in missing.stderr

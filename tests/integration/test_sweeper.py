@@ -352,3 +352,34 @@ def test_with_a_broker_that_loses_everything_the_sweeper_alone_brings_a_tree_to_
         assert row(rig.database, "nodes", root_node(rig.database, process))["settled_at"] is not None
         assert broken_invariants(rig.database) == {}
     yard.close()
+
+
+def test_calls_of_a_settled_node_are_stopped(yard: Yard) -> None:
+    process = make_process(yard.database)
+    caller = make_node(yard.database, process, "parked")
+    open_call = make_process(yard.database, parent_node=caller)
+    make_node(yard.database, open_call)
+    assert "orphans_stopped" not in yard.sweeper.sweep()
+    rows(
+        yard.database,
+        "UPDATE nodes SET status = 'FAILED', failure = 'x', settled_at = now() WHERE id = %(id)s",
+        id=caller,
+    )
+    assert yard.sweeper.sweep()["orphans_stopped"] == 1
+    found = row(yard.database, "processes", open_call)
+    assert (found["status"], found["close_reason"]) == ("CLOSED", "STOPPED")
+    assert "orphans_stopped" not in yard.sweeper.sweep()
+
+
+def test_a_call_that_was_given_up_is_stopped_and_the_later_one_wakes_its_caller(yard: Yard) -> None:
+    process = make_process(yard.database)
+    caller = make_node(yard.database, process, "parked")
+    first = make_process(yard.database, parent_node=caller)
+    make_node(yard.database, first)
+    second = make_process(yard.database, parent_node=caller)
+    make_node(yard.database, second)
+    assert yard.sweeper.sweep()["orphans_stopped"] == 1
+    assert row(yard.database, "processes", first)["close_reason"] == "STOPPED"
+    found = row(yard.database, "nodes", caller)
+    assert (found["open_calls"], found["due_at"]) == (1, None)
+    assert row(yard.database, "processes", second)["status"] == "RUNNING"

@@ -16,8 +16,8 @@ from tasks.cli.failures import CommandError, explained
 from tasks.cli.output import json_text, money, plain, seconds
 
 NOTHING: dict[str, Any] = dict.fromkeys(
-    ("prompt", "schema", "max_attempts", "model", "priority", "max_calls", "max_tokens", "max_cost", "deadline",
-     "tenant", "project")
+    ("prompt", "schema", "recipes", "max_attempts", "model", "priority", "max_calls", "max_tokens", "max_cost",
+     "deadline", "tenant", "project")
 )  # fmt: skip
 
 
@@ -87,3 +87,8 @@ def test_an_error_of_ours_is_not_explained_away() -> None:
 def test_usage_errors_are_clicks_own() -> None:
     with pytest.raises(click.UsageError, match="KEY=VALUE"):
         payload(param=("=x",))
+
+
+def test_recipes_of_a_plan_are_a_list_of_names() -> None:
+    given = payload(recipes="web-research, , analyze")
+    assert given["params"]["availableRecipes"] == ["web-research", "analyze"]

@@ -133,7 +133,7 @@ def test_a_calls_tokens_are_all_its_tokens() -> None:
 
 PLAIN = Shape(
     settles=False, has_parent=False, closes=False, has_caller=False, counted=False, is_root=True, messages=False,
-    artifacts=False, children=False, processes=False, ledger=False,
+    artifacts=False, children=False, processes=False, documents=False, ledger=False,
 )  # fmt: skip
 
 
@@ -143,6 +143,7 @@ PLAIN = Shape(
         ({}, "FOR SHARE"),
         ({"closes": True, "settles": True}, "FOR NO KEY UPDATE"),
         ({"counted": True}, "FOR NO KEY UPDATE"),
+        ({"children": True}, "FOR NO KEY UPDATE"),
         ({"counted": True, "is_root": False}, "FOR SHARE"),
     ],
 )

@@ -1,0 +1,131 @@
+"""What a node sees of its tree, in one statement of bounded cost however large the tree is, and the tree for people."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from models.records import ChildRow, NodeStatus, PhaseRow, PlanRow, PlanView
+from models.store.database import Database
+
+SIBLINGS_EACH_SIDE = 40
+CHILDREN_SHOWN = 200
+CHILDREN_READ = 1_000
+CHILDREN_COUNTED = 1_000
+"""More children of one node are not counted: the number shown is then too small."""
+HISTORY = 60
+PATH_GOAL_CHARS = 20_000
+GOAL_CHARS = 400
+SUMMARY_CHARS = 200
+RESULT_CHARS = 20_000
+ALL_RESULTS_CHARS = 400_000
+
+# Every part goes by an index whatever the planner thinks of a parent with very many children: OFFSET 0 and ORDER BY are
+# there to keep it from reading the whole table.
+_PLAN = f"""
+WITH RECURSIVE path AS (
+  SELECT n.id, n.parent_id, n.order_key, 0 AS up FROM nodes n WHERE n.id = %(node)s
+  UNION ALL
+  SELECT n.id, n.parent_id, n.order_key, path.up + 1 FROM path JOIN nodes n ON n.id = path.parent_id WHERE path.up < 64
+), shown AS (
+  SELECT id, true AS on_path, false AS near FROM path
+  UNION ALL
+  SELECT s.id, false, path.up = 0 FROM path CROSS JOIN LATERAL (
+    (SELECT n.id FROM nodes n WHERE n.parent_id = path.parent_id AND n.order_key < path.order_key
+      ORDER BY n.order_key DESC LIMIT {SIBLINGS_EACH_SIDE})
+    UNION ALL
+    (SELECT n.id FROM nodes n WHERE n.parent_id = path.parent_id AND n.order_key > path.order_key
+      ORDER BY n.order_key LIMIT {SIBLINGS_EACH_SIDE})) s
+  UNION ALL
+  (SELECT n.id, false, true FROM nodes n WHERE n.parent_id = %(node)s ORDER BY n.order_key LIMIT {CHILDREN_SHOWN})
+), plan AS (
+  SELECT jsonb_agg(jsonb_build_array(n.id, n.parent_id, n.order_key, n.kind,
+           left(CASE WHEN n.parent_id IS NULL THEN i.goal ELSE n.goal END,
+                CASE WHEN s.on_path THEN {PATH_GOAL_CHARS} ELSE {GOAL_CHARS} END),
+           n.status, n.awaiting_post_children, n.phase,
+           CASE WHEN s.near AND n.status = 'DONE' THEN left(a.content, {SUMMARY_CHARS} * 4) END,
+           CASE WHEN n.status = 'FAILED' THEN left(n.failure, {SUMMARY_CHARS} * 4) END,
+           counted.numbers) ORDER BY n.depth, n.order_key) AS rows
+    FROM shown s CROSS JOIN LATERAL (SELECT * FROM nodes WHERE id = s.id OFFSET 0) n
+    LEFT JOIN process_inputs i ON i.process_id = n.process_id AND n.parent_id IS NULL
+    LEFT JOIN LATERAL (SELECT content FROM artifacts WHERE node_id = n.id AND key = 'result' OFFSET 0) a ON s.near
+    CROSS JOIN LATERAL (
+      SELECT jsonb_object_agg(c.shown, c.number) AS numbers FROM (
+        SELECT f.shown, count(*) AS number FROM (
+          SELECT CASE WHEN k.awaiting_post_children THEN 'RUNNING' ELSE k.status END AS shown
+            FROM nodes k WHERE n.child_mode IS NOT NULL AND k.parent_id = n.id
+           ORDER BY k.order_key LIMIT {CHILDREN_COUNTED}) f GROUP BY f.shown) c) counted
+), own AS (
+  SELECT n.id, n.order_key, n.kind, n.goal, n.status, n.failure FROM nodes n
+   WHERE n.parent_id = %(node)s ORDER BY n.order_key LIMIT {CHILDREN_READ}
+), share AS (
+  SELECT least({RESULT_CHARS}, {ALL_RESULTS_CHARS} / greatest(count(*), 1))::int AS chars FROM own
+), results AS (
+  SELECT jsonb_agg(jsonb_build_array(o.id, o.order_key, o.kind, left(o.goal, {GOAL_CHARS}), o.status, o.failure,
+                                     left(a.content, share.chars)) ORDER BY o.order_key) AS rows
+    FROM share, own o
+    LEFT JOIN LATERAL (SELECT content FROM artifacts WHERE node_id = o.id AND key = 'result' OFFSET 0) a ON true
+), past AS (
+  SELECT jsonb_agg(jsonb_build_array(r.phase, r.iteration, r.model) ORDER BY r.turn) AS rows
+    FROM (SELECT turn, phase, iteration, model FROM phase_records
+           WHERE node_id = %(node)s AND model IS NOT NULL ORDER BY turn DESC LIMIT {HISTORY}) r
+)
+SELECT p.node_count, plan.rows, results.rows, past.rows, (SELECT array_agg(id ORDER BY up DESC) FROM path)
+  FROM processes p, plan, results, past WHERE p.id = %(process)s
+"""
+
+_TREE = f"""
+SELECT n.id, n.parent_id, n.order_key, n.kind,
+       left(CASE WHEN n.parent_id IS NULL THEN i.goal ELSE n.goal END, {GOAL_CHARS}), n.status,
+       n.awaiting_post_children, n.phase, CASE WHEN n.status = 'DONE' THEN left(a.content, {SUMMARY_CHARS} * 4) END,
+       left(n.failure, {SUMMARY_CHARS} * 4), NULL
+  FROM nodes n
+  LEFT JOIN process_inputs i ON i.process_id = n.process_id AND n.parent_id IS NULL
+  LEFT JOIN artifacts a ON a.node_id = n.id AND a.key = 'result'
+ WHERE n.process_id = %(process)s ORDER BY n.depth, n.order_key, n.id LIMIT %(limit)s
+"""
+
+
+def load_plan(database: Database, process_id: UUID, node_id: int) -> PlanView:
+    """The tree around a node as it is now. Siblings and children far away in order are left out and only counted."""
+    rows = database.statement(_PLAN, {"node": node_id, "process": process_id})
+    node_count, plan, children, history, path = rows[0]
+    return PlanView(
+        node_count=node_count,
+        rows=tuple(_row(row) for row in plan or ()),
+        path=tuple(path or ()),
+        children=tuple(
+            ChildRow(
+                id=row[0],
+                order_key=tuple(row[1]),
+                kind=row[2],
+                goal=row[3],
+                status=NodeStatus(row[4]),
+                failure=row[5] or "",
+                result=row[6] or "",
+            )
+            for row in children or ()
+        ),
+        history=tuple(PhaseRow(phase=row[0], iteration=row[1], model=row[2]) for row in history or ()),
+    )
+
+
+def tree(database: Database, process_id: UUID, *, limit: int = 500) -> tuple[PlanRow, ...]:
+    """The process's nodes, the upper levels first, at most ``limit``: for people who watch."""
+    return tuple(_row(row) for row in database.statement(_TREE, {"process": process_id, "limit": limit}))
+
+
+def _row(row: Any) -> PlanRow:
+    return PlanRow(
+        id=row[0],
+        parent_id=row[1],
+        order_key=tuple(row[2]),
+        kind=row[3],
+        goal=row[4] or "",
+        status=NodeStatus(row[5]),
+        awaiting=row[6],
+        phase=row[7],
+        summary=row[8] or "",
+        failure=row[9] or "",
+        children=tuple((NodeStatus(status), number) for status, number in sorted((row[10] or {}).items())),
+    )

@@ -1,0 +1,48 @@
+"""One turn being worked on, and the client it calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from engines.base import Engine, Outcome
+from engines.llm.base import LlmClient, LlmRequest
+from engines.llm.catalogue import Candidate
+from models.records import CallRecord, View
+from models.store.claim import Claim
+from tasks.heartbeat import Cancel
+
+
+class Client(LlmClient, Protocol):
+    """A client that can also say beforehand who would answer."""
+
+    def candidate(self, request: LlmRequest) -> Candidate: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """One turn being worked on. What was reserved and what was called stay known when deciding about it fails."""
+
+    engine: Engine
+    claim: Claim
+    cancel: Cancel
+    call: CallRecord | None = None
+    """The call made, for the ledger."""
+    outcome: Outcome | None = None
+    """What the engine decided about last."""
+
+    @property
+    def view(self) -> View:
+        return self.claim.view
+
+    def see(self, view: View) -> None:
+        """Go on with a view that says more."""
+        self.claim = replace(self.claim, view=view)
+
+
+class Postponed(Exception):
+    """The turn cannot run now, and that is nobody's failure. Control flow."""
+
+    def __init__(self, delay_seconds: float) -> None:
+        super().__init__(delay_seconds)
+        self.delay_seconds = delay_seconds
