@@ -200,7 +200,7 @@ class TurnRunner:
         except LlmError as error:
             return self._failed(attempt, need, error)
         if view.process.limits_counted and (refusal := self._reserve(attempt, request, candidate)):
-            return self._spent(attempt, refusal)
+            return self._spent(attempt, f"the budget of the process is spent: {refusal}")
         permit: Permit | float | None = None
         # Scripted answers come from this very process: no provider to protect, nothing to learn about one.
         if candidate.provider.wire != "scripted":
