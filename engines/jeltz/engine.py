@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from engines.base import Abandoned, AskModel, BudgetSpent, Decided, ModelFailed, ModelReplied, Need, Outcome
+from engines.base import Abandoned, AskModel, BudgetSpent, Decided, ModelFailed, ModelReplied, Need, Outcome, ToolsRan
 from engines.errors import InvalidParams, InvalidSchema, TemplateError
 from engines.jeltz.machine import (
     Accepted,
@@ -175,6 +175,8 @@ class Jeltz:
             case BudgetSpent():
                 message = f"no further call is allowed: {outcome.limit}"
                 return Ended(error=ErrorCode.BUDGET_EXCEEDED, message=message, counts=False, forced=True)
+            case ToolsRan():
+                raise TypeError("jeltz asks for no tools")
             case Abandoned():
                 return Ended(error=ErrorCode.INTERNAL_ERROR, message=outcome.why, counts=False, forced=True)
             case _:

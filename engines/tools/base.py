@@ -9,27 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from engines.base import ToolResult as ToolResult
 from engines.errors import EngineError
 from engines.llm.base import CancelToken
 from engines.recipes.cascade import RecipeSource
 from models.records import StoredDocument
-from models.transition import WriteDocument
 
 
 class ToolFailed(EngineError):
     """The tool cannot do what was asked. The message is for the model: what went wrong and what it can do instead."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolResult:
-    """What the model reads of one call. ``documents`` are written with the turn's commit, so exactly once.
-
-    ok: whether the tool did what was asked; a failure is a text as well.
-    """
-
-    text: str
-    ok: bool = True
-    documents: tuple[WriteDocument, ...] = ()
 
 
 class Documents(Protocol):
