@@ -35,6 +35,7 @@ from engines.ford.machine import (
     Replied,
     Returned,
     Step,
+    TooLong,
     decide,
     error_wrapper,
 )
@@ -156,7 +157,7 @@ class Ford:
                 )
                 effects = (*history, *written)
             case ModelFailed():
-                event = _failure(outcome.error.kind, outcome.error.message)
+                event = _failure(outcome.error.kind, outcome.error.message, state)
             case BudgetSpent():
                 message = f"no further call is allowed: {outcome.limit}"
                 event = NoMore(error="budget_exceeded", message=message, forced=True)
@@ -240,7 +241,9 @@ def _texts(state: FordState, results: tuple[ToolResult, ...], limit: int) -> tup
     return (*texts, *(over for _ in state.pending[len(texts) :]))
 
 
-def _failure(kind: ErrorKind, message: str) -> NoMore:
+def _failure(kind: ErrorKind, message: str, state: FordState) -> Event:
+    if kind in (ErrorKind.CONTEXT_TOO_LONG, ErrorKind.REQUEST_TOO_LARGE) and state.phase is not FordPhase.TOOLS:
+        return TooLong(message=f"{kind.value}: {message}")
     error = kind.value if kind in (ErrorKind.REFUSAL, ErrorKind.CONTENT_FILTER) else "llm_error"
     return NoMore(error=error, message=f"{kind.value}: {message}")
 

@@ -131,12 +131,19 @@ class NoMore:
     forced: bool = False
 
 
-Event = Replied | Returned | NoMore
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TooLong:
+    """The model refused the conversation for its length, before it began to work."""
+
+    message: str
+
+
+Event = Replied | Returned | TooLong | NoMore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Onward:
-    """The process goes on with ``state.phase``. ``corrected``: the same call is made again with a larger limit."""
+    """The process goes on with ``state.phase``. ``corrected``: the call is made again, asking for more or with less."""
 
     state: FordState
     corrected: bool = False
@@ -161,6 +168,8 @@ def decide(state: FordState, event: Event, limits: Limits) -> Step:
             return _ended(state, event)
         case Returned():
             return _returned(state, event, limits)
+        case TooLong():
+            return _too_long(state, event)
         case Replied():
             return _replied(state, event)
 
@@ -203,6 +212,15 @@ def _returned(state: FordState, event: Returned, limits: Limits) -> Step:
             documents=tuple(dict.fromkeys((*state.documents, *event.documents))),
         )
     )
+
+
+def _too_long(state: FordState, event: TooLong) -> Step:
+    """Again with half the conversation, as long as that makes it shorter."""
+    total = sum(each.characters for each in state.exchanges)
+    shorter = bounded(state.exchanges, total // 2)
+    if sum(each.characters for each in shorter) * 10 >= total * 9:
+        return _ended(state, NoMore(error="llm_error", message=event.message))
+    return Onward(state=replace(state, exchanges=shorter), corrected=True)
 
 
 def _ended(state: FordState, event: NoMore) -> Step:

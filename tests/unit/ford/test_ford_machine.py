@@ -24,6 +24,7 @@ from engines.ford.machine import (
     Onward,
     Replied,
     Returned,
+    TooLong,
     bounded,
     decide,
     error_wrapper,
@@ -62,6 +63,10 @@ def test_the_readme_draws_every_arrow_and_no_other() -> None:
         if not (phase is FordPhase.ANSWER and word == "tool calls")
     }
     returned = Returned(results=("a", "b"))
+    long = (Exchange(text="", calls=(Called(id="1", name="n", result="x" * 9_000),)),)
+    for phase in (FordPhase.ASK, FordPhase.ANSWER):
+        found.add((phase.value, target(FordState(phase=phase, exchanges=long), TooLong(message="m")), "too long"))
+        assert target(FordState(phase=phase), TooLong(message="m")) == "DONE"
     found.add(("TOOLS", target(at(FordPhase.TOOLS), returned), "results"))
     found.add(("TOOLS", target(at(FordPhase.TOOLS, 1), returned), "results at the cap"))
     found.add(("TOOLS", target(at(FordPhase.TOOLS), NO_MORE), "no more"))
@@ -144,6 +149,7 @@ EVENTS = st.one_of(
     st.builds(Replied, text=st.sampled_from(["", "x"]), calls=st.sampled_from([(), CALLS]), cut=st.booleans(),
               next_limit=st.sampled_from([None, 10])),
     st.just(NO_MORE),
+    st.just(TooLong(message="m")),
 )  # fmt: skip
 
 
@@ -154,7 +160,7 @@ def test_it_ends_within_its_calls_whatever_the_model_does(events: list[Any], rou
         if state.phase is FordPhase.TOOLS:
             step = decide(state, Returned(results=("r",) * len(state.pending)), Limits(round_trips=round_trips))
         else:
-            calls += 1
+            calls += not isinstance(event, TooLong)  # refused before the model began
             step = decide(state, event, Limits(round_trips=round_trips))
         stored = json.loads(json.dumps(step.state.to_cursor()))
         assert FordState.from_cursor(stored) == step.state
