@@ -89,9 +89,17 @@ class _Watch:
 class Fetcher:
     """Gets pages for the tools. Safe to share between threads. Proxies of the environment are not used."""
 
-    def __init__(self, guard: Guard | None = None, *, dial: Dial = dial, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self,
+        guard: Guard | None = None,
+        *,
+        dial: Dial = dial,
+        tls: Callable[[], ssl.SSLContext] = _tls,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
         self._guard = guard or Guard()
         self._dial = dial
+        self._tls = tls
         self._max_bytes = max_bytes
 
     def get(self, url: str, *, seconds: float, cancel: CancelToken | None = None) -> Page:
@@ -141,7 +149,7 @@ class Fetcher:
             raw.settimeout(max(0.1, watch.left()))
             watch.hold(raw)
             if target.scheme == "https":
-                raw = _tls().wrap_socket(raw, server_hostname=target.host)
+                raw = self._tls().wrap_socket(raw, server_hostname=target.host)
                 watch.hold(raw)
         except BaseException:
             raw.close()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,8 @@ from engines.tools.page import decoded, readable
 from engines.tools.web_fetch import WebFetch
 
 PUBLIC = "93.184.216.34"
+CERTIFICATE = Path(__file__).parent / "site.pem"
+"""Of a.example, self-signed, with its key: of no use outside these tests."""
 CONTEXT = ToolContext(seconds=5, max_chars=2_000)
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -164,6 +168,21 @@ def test_a_page_is_fetched_by_its_checked_address_and_its_own_name(site: Site) -
     assert text.endswith("you & me [http://a.example/b]")
     assert site.seen == [("a.example", "/a?q=1")]
     assert site.dialled == [(PUBLIC, 80)]
+
+
+def test_https_is_checked_against_the_name_though_the_address_is_dialled(site: Site) -> None:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(CERTIFICATE)
+    site.socket = server.wrap_socket(site.socket, server_side=True)
+    site.pages["/"] = page(b"secret")
+    trusting = ssl.create_default_context(cafile=str(CERTIFICATE))
+    assert site.fetch("https://a.example/", tls=lambda: trusting).endswith("secret")
+    assert site.dialled == [(PUBLIC, 443)]
+    with pytest.raises(ToolFailed, match=r"b\.example failed: SSLCertVerificationError"):
+        site.fetch("https://b.example/", tls=lambda: trusting)
+    with pytest.raises(ToolFailed, match="SSLCertVerificationError"):
+        site.fetch("https://a.example/")
+    assert site.seen == [("a.example", "/")]
 
 
 def test_g8_redirects_are_checked_at_each_hop(site: Site, inside: tuple[int, list[Any]]) -> None:
