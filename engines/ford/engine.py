@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, assert_never
 
@@ -21,6 +21,7 @@ from engines.base import (
     ToolsRan,
 )
 from engines.errors import InvalidParams, TemplateError
+from engines.ford import queries
 from engines.ford.machine import (
     MAX_CALLS_AT_ONCE,
     MAX_ROUND_TRIPS,
@@ -45,11 +46,21 @@ from engines.recipes.fence import fence
 from engines.recipes.model import Recipe
 from engines.structured.text import quote, shorten
 from models.records import CloseReason, Reason, View
-from models.transition import AppendMessage, CloseProcess, Effect, PhaseNote, Transition, advance, finish
+from models.transition import (
+    AppendMessage,
+    CloseProcess,
+    Effect,
+    PhaseNote,
+    Transition,
+    advance,
+    finish,
+    park,
+)
 
 DEFAULT_MODEL: Final = "default:analyze"
 MAX_QUESTION_CHARS: Final = 100_000
 _FIRST_RAISED_LIMIT: Final = 8_192
+_OVER: Final = f"[tool error] not run: at most {MAX_CALLS_AT_ONCE} tools run at once; call it again"
 _MAX_ARGUMENT_CHARS: Final = 1_050_000
 """Of one call: a document of the largest size still fits."""
 
@@ -107,7 +118,7 @@ class Ford:
 
     def __init__(self, tools: Iterable[ToolSpec] = ()) -> None:
         """tools: those of the installation; a recipe may narrow them with ``allowedTools``."""
-        self._tools = tuple(tools)
+        self._tools = (queries.SPEC, *tools)
 
     def offered(self, recipe: Recipe) -> tuple[ToolSpec, ...]:
         """The tools a process of ``recipe`` may use, in the installation's order."""
@@ -121,10 +132,16 @@ class Ford:
             params = read_params(view)
             recipe = Recipe.model_validate(view.process.recipe)
             tools = self.offered(recipe)
+            if state.phase is FordPhase.QUERY:
+                return Decided(transition=self._gathered(view, state, params))
             if state.phase is FordPhase.TOOLS:
+                allowed = frozenset(spec.name for spec in tools)
+                calls = tuple(_tool_call(call) for call in _at_once(state) if not _is_query(call, allowed))
+                if not calls:
+                    return Decided(transition=self._after_tools(view, state, params, ()))
                 return RunTools(
-                    calls=tuple(_tool_call(call) for call in state.pending[:MAX_CALLS_AT_ONCE]),
-                    allowed=frozenset(spec.name for spec in tools),
+                    calls=calls,
+                    allowed=allowed,
                     seconds=params.tool_seconds,
                     max_chars=params.result_chars,
                 )
@@ -144,18 +161,7 @@ class Ford:
                 event = _read(outcome.reply, state)
                 effects = _said(outcome.reply)
             case ToolsRan():
-                texts = _texts(state, outcome.results, params.result_chars)
-                written = tuple(document for result in outcome.results for document in result.documents)
-                fenced = tuple(
-                    fence(text, f"Result of {call.name}", view.nonce)
-                    for call, text in zip(state.pending, texts, strict=True)
-                )
-                event = Returned(results=fenced, documents=tuple(document.path for document in written))
-                history = (
-                    AppendMessage(role="tool", kind="tool_result", content=f"{call.name}: {text}")
-                    for call, text in zip(state.pending, texts, strict=True)
-                )
-                effects = (*history, *written)
+                return self._after_tools(view, state, params, outcome.results)
             case ModelFailed():
                 event = _failure(outcome.error.kind, outcome.error.message, state)
             case BudgetSpent():
@@ -167,6 +173,45 @@ class Ford:
                 assert_never(outcome)
         step = decide(state, event, params.limits)
         return _transition(view, state, step, effects, output=_for_audit(outcome))
+
+    def _after_tools(
+        self, view: View, state: FordState, params: _Params, results: tuple[ToolResult, ...]
+    ) -> Transition:
+        """The registry's tools have answered; structured queries of the batch become processes to wait for."""
+        allowed = frozenset(spec.name for spec in self.offered(Recipe.model_validate(view.process.recipe)))
+        ran = iter(results)
+        texts: list[str | None] = []
+        spawned: list[Effect] = []
+        for index, call in enumerate(state.pending):
+            if index >= MAX_CALLS_AT_ONCE:
+                texts.append(_OVER)
+            elif not _is_query(call, allowed):
+                texts.append(shorten(next(ran).text, params.result_chars + 200))
+            else:
+                texts.append(queries.objection(call))
+                if texts[-1] is None:
+                    spawned.append(queries.spawned(view, index, call, params.model))
+        written = tuple(document for result in results for document in result.documents)
+        event = Returned(results=_fenced(view, state, texts), documents=tuple(document.path for document in written))
+        step = decide(state, event, params.limits)
+        output = {"results": [{"ok": result.ok, "characters": len(result.text)} for result in results]}
+        effects = (*_history(state, texts), *written, *spawned)
+        return _transition(view, state, step, effects, output=output)
+
+    def _gathered(self, view: View, state: FordState, params: _Params) -> Transition:
+        """Every query is answered, or its time is up."""
+        by_key = {call.cursor_key: call for call in view.calls}
+        texts = [
+            shorten(queries.reply(by_key.get(queries.key(state.round_trips, index))), params.result_chars)
+            if call.result is None
+            else None
+            for index, call in enumerate(state.pending)
+        ]
+        fenced = _fenced(view, state, texts)
+        results = tuple(call.result if text is None else text for call, text in zip(state.pending, fenced, strict=True))
+        step = decide(state, Returned(results=results), params.limits)
+        output = {"queries": [len(text) for text in texts if text is not None]}
+        return _transition(view, state, step, _history(state, texts), output=output)
 
     def wrapper(self, cursor: dict[str, Any], *, error: str, message: str) -> dict[str, Any]:
         return error_wrapper(FordState.from_cursor(cursor), error, message)
@@ -234,15 +279,34 @@ def _raised(reply: LlmReply) -> int | None:
     return wanted if reply.output_limit is None or wanted > reply.output_limit else None
 
 
-def _texts(state: FordState, results: tuple[ToolResult, ...], limit: int) -> tuple[str, ...]:
-    """What the model reads of each pending call; those over the number run at once are told so."""
-    texts = [shorten(result.text, limit + 200) for result in results]
-    over = f"[tool error] not run: at most {MAX_CALLS_AT_ONCE} tools run at once; call it again"
-    return (*texts, *(over for _ in state.pending[len(texts) :]))
+def _at_once(state: FordState) -> tuple[Called, ...]:
+    return state.pending[:MAX_CALLS_AT_ONCE]
+
+
+def _is_query(call: Called, allowed: frozenset[str]) -> bool:
+    return call.name == queries.NAME and call.name in allowed
+
+
+def _fenced(view: View, state: FordState, texts: Sequence[str | None]) -> tuple[str | None, ...]:
+    return tuple(
+        None if text is None else fence(text, f"Result of {call.name}", view.nonce)
+        for call, text in zip(state.pending, texts, strict=True)
+    )
+
+
+def _history(state: FordState, texts: Sequence[str | None]) -> tuple[Effect, ...]:
+    return tuple(
+        AppendMessage(role="tool", kind="tool_result", content=f"{call.name}: {text}")
+        for call, text in zip(state.pending, texts, strict=True)
+        if text is not None
+    )
 
 
 def _failure(kind: ErrorKind, message: str, state: FordState) -> Event:
-    if kind in (ErrorKind.CONTEXT_TOO_LONG, ErrorKind.REQUEST_TOO_LARGE) and state.phase is not FordPhase.TOOLS:
+    if kind in (ErrorKind.CONTEXT_TOO_LONG, ErrorKind.REQUEST_TOO_LARGE) and state.phase in (
+        FordPhase.ASK,
+        FordPhase.ANSWER,
+    ):
         return TooLong(message=f"{kind.value}: {message}")
     error = kind.value if kind in (ErrorKind.REFUSAL, ErrorKind.CONTENT_FILTER) else "llm_error"
     return NoMore(error=error, message=f"{kind.value}: {message}")
@@ -261,7 +325,7 @@ def _for_audit(outcome: Outcome) -> dict[str, Any]:
             called = [{"name": call.name, "arguments": _shown(call)} for call in outcome.reply.tool_calls]
             return {"tools": called} if called else {"characters": len(outcome.reply.text)}
         case ToolsRan():
-            return {"results": [{"ok": result.ok, "characters": len(result.text)} for result in outcome.results]}
+            return {"results": len(outcome.results)}
         case ModelFailed():
             return {"error": outcome.error.kind.value, "message": outcome.error.message}
         case BudgetSpent():
@@ -286,6 +350,15 @@ def _transition(
     note = PhaseNote(phase=before.phase.value, iteration=before.round_trips + 1, output=output)
     match step:
         case Onward():
+            if step.state.phase is FordPhase.QUERY:
+                return park(
+                    phase,
+                    cursor,
+                    note=note,
+                    reason=Reason.CALLED,
+                    effects=effects,
+                    timeout_seconds=float(queries.SECONDS),
+                )
             reason = Reason.CORRECTED if step.corrected else Reason.ADVANCED
             return advance(phase, cursor, note=note, reason=reason, effects=effects)
         case Closed():

@@ -18,6 +18,8 @@ class FordPhase(StrEnum):
     """One model call with tools offered."""
     TOOLS = "TOOLS"
     """One batch of tool calls."""
+    QUERY = "QUERY"
+    """Waiting for the processes that answer structured queries of the batch."""
     ANSWER = "ANSWER"
     """One last model call without tools."""
 
@@ -60,8 +62,9 @@ class FordState:
 
     @property
     def pending(self) -> tuple[Called, ...]:
-        """The calls a TOOLS turn has to run."""
-        return self.exchanges[-1].calls if self.phase is FordPhase.TOOLS and self.exchanges else ()
+        """The calls of the batch that a TOOLS or QUERY turn is about."""
+        waiting = self.phase in (FordPhase.TOOLS, FordPhase.QUERY)
+        return self.exchanges[-1].calls if waiting and self.exchanges else ()
 
     @classmethod
     def from_cursor(cls, cursor: Mapping[str, Any]) -> FordState:
@@ -116,9 +119,12 @@ class Replied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Returned:
-    """The pending calls have run: what the model reads of each, in order, and the paths of documents written."""
+    """The pending calls have run: what the model reads of each, in order, and the paths of documents written.
 
-    results: tuple[str, ...]
+    A result that is ``None`` comes from a process that has yet to answer.
+    """
+
+    results: tuple[str | None, ...]
     documents: tuple[str, ...] = ()
 
 
@@ -202,6 +208,8 @@ def _returned(state: FordState, event: Returned, limits: Limits) -> Step:
     *before, last = state.exchanges
     calls = tuple(replace(call, result=text) for call, text in zip(last.calls, event.results, strict=True))
     exchanges = (*before, replace(last, calls=calls))
+    if None in event.results:
+        return Onward(state=replace(state, phase=FordPhase.QUERY, exchanges=exchanges, documents=_with(state, event)))
     round_trips = state.round_trips + 1
     return Onward(
         state=replace(
@@ -209,9 +217,13 @@ def _returned(state: FordState, event: Returned, limits: Limits) -> Step:
             phase=FordPhase.ASK if round_trips < limits.round_trips else FordPhase.ANSWER,
             exchanges=bounded(exchanges, limits.conversation_chars),
             round_trips=round_trips,
-            documents=tuple(dict.fromkeys((*state.documents, *event.documents))),
+            documents=_with(state, event),
         )
     )
+
+
+def _with(state: FordState, event: Returned) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*state.documents, *event.documents)))
 
 
 def _too_long(state: FordState, event: TooLong) -> Step:

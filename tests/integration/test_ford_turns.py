@@ -348,6 +348,59 @@ def test_a_conversation_too_long_for_the_model_is_shortened(start: Start) -> Non
     assert sizes[2] > sizes[3] > sizes[4]
 
 
+SCHEMA = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
+
+
+def test_d14_structured_queries_are_processes_of_their_own_with_one_slot(start: Start) -> None:
+    def query(prompt: Any, schema: Any = SCHEMA) -> tuple[str, dict[str, Any]]:
+        return "structured_query", {"prompt": prompt, "schema": schema}
+
+    class Model(Script):
+        def next(self, request: LlmRequest) -> ScriptedAnswer:
+            self.requests.append(request)
+            if request.schema is not None:
+                last = request.messages[-1].content
+                return ScriptedAnswer(text=f'{{"n": {len(last)}}}')
+            if any(message.role == "tool" for message in request.messages):
+                return ScriptedAnswer(text="Counted.")
+            return using(
+                query("four"), ("probe", {"what": "x"}), query("seven77"), query(""), query("x", {"type": "array"}),
+                ("doc_write", {"path": "a.md", "content": "x"}),
+            )  # fmt: skip
+
+    rig = start(script=Model(), tools=[Probe(height)])
+    process = submit(rig)
+    rig.drain()
+    assert closed(rig, process) == {
+        "success": True, "result": "Counted.", "roundTrips": 1, "documents": ["a.md"],
+    }  # fmt: skip
+    told = [message.content for message in rig.script.requests[-1].messages if message.role == "tool"]
+    expected = ['{"n": 4}', "324 m", '{"n": 7}', "prompt: must be", "invalid_schema", "a.md is written"]
+    for text, part in zip(told, expected, strict=True):
+        assert part in text
+        assert text.startswith("<<< Result of ")
+    assert value(rig.database, "SELECT count(*) FROM processes WHERE parent_node_id IS NOT NULL") == 3
+    assert rig.client.most_running == 1
+    history = [(each["phase"], each["reason"]) for each in read.phase_history(rig.database, process)]
+    assert history == [("ASK", "ADVANCED"), ("TOOLS", "CALLED"), ("QUERY", "ADVANCED"), ("ASK", "CONCLUDED")]
+    assert version_of(rig, "a.md") == 1
+
+
+def test_a_query_alone_runs_no_tools_and_one_that_stays_silent_is_told(start: Start) -> None:
+    rig = start(using(("structured_query", {"prompt": "x", "schema": SCHEMA})), "Without it.")
+    process = submit(rig)
+    rig.run_next()
+    rig.run_next()
+    rig.publisher.turns.clear()  # the query's turn is lost for good
+    rows(rig.database, "UPDATE nodes SET due_at = now() WHERE status = 'WAITING' RETURNING id")
+    node = root_node(rig.database, process)
+    turn = value(rig.database, "SELECT turn FROM nodes WHERE id = %(id)s", id=node)
+    assert rig.runner.run("ford", node, turn) == 1
+    rig.run_next()
+    assert rig.result(process) == {"success": True, "result": "Without it.", "roundTrips": 1}
+    assert "no reply within 900 seconds" in rig.script.requests[-1].messages[-1].content
+
+
 def test_a_turn_that_kills_its_workers_ends_in_a_wrapper(start: Start) -> None:
     rig = start(measure(), tools=[Probe(height)])
     process = submit(rig)

@@ -69,7 +69,11 @@ def test_the_readme_draws_every_arrow_and_no_other() -> None:
         assert target(FordState(phase=phase), TooLong(message="m")) == "DONE"
     found.add(("TOOLS", target(at(FordPhase.TOOLS), returned), "results"))
     found.add(("TOOLS", target(at(FordPhase.TOOLS, 1), returned), "results at the cap"))
+    found.add(("QUERY", target(at(FordPhase.QUERY), returned), "results"))
+    found.add(("QUERY", target(at(FordPhase.QUERY, 1), returned), "results at the cap"))
+    found.add(("TOOLS", target(at(FordPhase.TOOLS), Returned(results=("a", None))), "queries"))
     found.add(("TOOLS", target(at(FordPhase.TOOLS), NO_MORE), "no more"))
+    found.add(("QUERY", target(at(FordPhase.QUERY), NO_MORE), "no more"))
     assert set(re.findall(r"^\s+(\w+) --> (\w+): ([\w ]+)$", README, re.MULTILINE)) == found
 
 
