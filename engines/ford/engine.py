@@ -80,8 +80,7 @@ class _Params:
 def read_params(view: View) -> _Params:
     """Check what the caller gave. Raises :class:`InvalidParams`."""
     params = view.process.params
-    prompt = params.get("prompt")
-    question = view.process.goal.strip() or (prompt.strip() if isinstance(prompt, str) else "")
+    question = _question(view)
     if not question:
         raise InvalidParams("goal", "is blank; it must be the question in words (or give it as the parameter 'prompt')")
     if len(question) > MAX_QUESTION_CHARS:
@@ -101,6 +100,11 @@ def read_params(view: View) -> _Params:
         tool_seconds=float(_clamped(params.get("toolSeconds"), 60, 1, 600)),
         output_limit=limit if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 else None,
     )
+
+
+def _question(view: View) -> str:
+    prompt = view.process.params.get("prompt")
+    return view.process.goal.strip() or (prompt.strip() if isinstance(prompt, str) else "")
 
 
 def _clamped(value: Any, default: int, low: int, high: int) -> int:
@@ -344,8 +348,8 @@ def _transition(
     view: View, before: FordState, step: Step, effects: tuple[Effect, ...], *, output: dict[str, Any] | None = None
 ) -> Transition:
     # The question enters the history with the first turn that leaves a trace, whatever that turn's outcome.
-    if before == FordState() and view.process.goal.strip():
-        effects = (AppendMessage(role="user", kind="prompt", content=view.process.goal), *effects)
+    if before == FordState() and (question := _question(view)):
+        effects = (AppendMessage(role="user", kind="prompt", content=question), *effects)
     phase, cursor = step.state.phase.value, step.state.to_cursor()
     note = PhaseNote(phase=before.phase.value, iteration=before.round_trips + 1, output=output)
     match step:
