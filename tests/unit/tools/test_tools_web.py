@@ -272,6 +272,32 @@ def test_gzip_is_unpacked(site: Site) -> None:
     assert site.fetch("http://a.example/z").endswith("packed")
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_chunks_are_put_together(site: Site, packed: bool) -> None:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.protocol_version = "HTTP/1.1"
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/plain")
+        handler.send_header("Transfer-Encoding", "chunked")
+        if packed:
+            handler.send_header("Content-Encoding", "gzip")
+        handler.end_headers()
+        body = gzip.compress(b"one two three") if packed else b"one two three"
+        for piece in (body[:5], body[5:]):
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        handler.wfile.write(b"0\r\n\r\n")
+
+    site.pages["/chunks"] = answer
+    assert site.fetch("http://a.example/chunks").endswith("\n\none two three")
+
+
+def test_a_body_that_breaks_off_is_shown_and_says_so(site: Site) -> None:
+    site.pages["/short"] = page(b"beginning", length=False, Content_Length="5000")
+    text = site.fetch("http://a.example/short")
+    assert text.endswith("beginning")
+    assert "[truncated: the connection broke" in text
+
+
 @pytest.mark.parametrize("by", ["time", "cancel"])
 @pytest.mark.parametrize("where", ["body", "headers"])
 def test_g11_a_trickle_ends_with_the_time_or_the_turn(site: Site, by: str, where: str) -> None:
