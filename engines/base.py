@@ -1,8 +1,8 @@
-"""What an engine is: two pure functions around one model call.
+"""What an engine is: two pure functions around one model call, or one batch of tool calls.
 
 ::
 
-    prepare(view) -> Need                  what the turn needs now: one model call, or nothing because it is decided
+    prepare(view) -> Need                  what the turn needs now: a model call, tools, or nothing: decided
     decide(view, outcome) -> Transition    what the turn changes, given what came back
 
 The turn runner (``tasks.runner``) does everything between and after them: budget, rate limits, the call itself, retries
@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from engines.llm.base import LlmError, LlmReply, LlmRequest
+from engines.llm.base import LlmError, LlmReply, LlmRequest, ToolCall
 from models.records import DocumentWish, View
-from models.transition import Transition
+from models.transition import Transition, WriteDocument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,20 @@ class Decided:
     transition: Transition
 
 
-Need = AskModel | Decided
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTools:
+    """The turn needs these tool calls, all at once. Only tools in ``allowed`` are run; others are answered with a text.
+
+    seconds: the longest the batch may take. max_chars: the longest text of one result.
+    """
+
+    calls: tuple[ToolCall, ...]
+    allowed: frozenset[str]
+    seconds: float = 60.0
+    max_chars: int = 12_000
+
+
+Need = AskModel | RunTools | Decided
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +66,28 @@ class ModelFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What the model reads of one tool call; never longer than asked for, free of control characters.
+
+    ok: whether the tool did what was asked; a failure is a text as well. documents: to be written with the turn's
+    commit, so exactly once.
+    """
+
+    text: str
+    ok: bool = True
+    documents: tuple[WriteDocument, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsRan:
+    """The tools have answered: one result for each call of :class:`RunTools`, in its order."""
+
+    results: tuple[ToolResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetSpent:
-    """No call was made: a limit of the root process is reached. ``limit`` says which one, in words."""
+    """No call was made, or none to its end: a limit of the root process is reached. ``limit`` says which, in words."""
 
     limit: str
 
@@ -66,7 +99,7 @@ class Abandoned:
     why: str
 
 
-Outcome = ModelReplied | ModelFailed | BudgetSpent | Abandoned
+Outcome = ModelReplied | ModelFailed | ToolsRan | BudgetSpent | Abandoned
 
 
 class Engine(Protocol):

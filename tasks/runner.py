@@ -23,10 +23,12 @@ from engines.base import (
     ModelFailed,
     ModelReplied,
     Outcome,
+    RunTools,
+    ToolsRan,
 )
 from engines.llm.base import ErrorKind, LlmError, LlmRequest
 from engines.llm.catalogue import Candidate
-from engines.llm.policy import FailureCounts, GiveUp, RetryIn, StepDown, next_step
+from engines.llm.policy import FailureCounts, GiveUp, StepDown, next_step
 from models.records import Reason, Turn, View
 from models.store.claim import MAX_LOSSES, Claim, claim_turn, postpone_turn, reserve_budget, why_refused
 from models.store.clean import NotStorable
@@ -44,12 +46,15 @@ from tasks.lessons import Lessons
 from tasks.logs import bound
 from tasks.progress import Background, Chunks
 from tasks.publish import Publisher
+from tasks.retry import called_again
 from tasks.surroundings import look_around
+from tasks.toolbox import NO_TOOLS, Toolbox
 
 log = logging.getLogger(__name__)
 
 MAX_CRASHES = 3
 """Exceptions of an engine in one turn after which the node is given up."""
+OVERDUE = "the deadline of the process has passed"
 _UNHEALTHY = frozenset({ErrorKind.OVERLOADED, ErrorKind.TIMEOUT, ErrorKind.TRANSPORT})
 
 
@@ -67,6 +72,7 @@ class TurnRunner:
         lessons: Lessons,
         publisher: Publisher,
         background: Background,
+        toolbox: Toolbox = NO_TOOLS,
         lease_seconds: float,
         burst: int = 1,
         burst_seconds: float = 10.0,
@@ -81,6 +87,7 @@ class TurnRunner:
         self._lessons = lessons
         self._publisher = publisher
         self._background = background
+        self._toolbox = toolbox
         self._lease_seconds = lease_seconds
         self._burst = burst
         self._burst_seconds = burst_seconds
@@ -175,6 +182,8 @@ class TurnRunner:
                     return need.transition
                 case AskModel():
                     return self._ask(attempt, need)
+                case RunTools():
+                    return self._run_tools(attempt, need)
                 case _:
                     assert_never(need)
         except (Postponed, StaleTurn, DatabaseUnavailable, faults.InjectedFault):
@@ -193,7 +202,7 @@ class TurnRunner:
     def _ask(self, attempt: Attempt, need: AskModel) -> Transition:
         view = attempt.view
         if view.process.overdue:
-            return self._spent(attempt, "the deadline of the process has passed")
+            return self._spent(attempt, OVERDUE)
         request = learned(need.request, view.node.transport)
         try:
             candidate = self._client.candidate(request)
@@ -252,6 +261,18 @@ class TurnRunner:
         attempt.call = finished_call(reply, need.attempt)
         return self._decide(attempt, ModelReplied(reply=reply))
 
+    def _run_tools(self, attempt: Attempt, need: RunTools) -> Transition:
+        if attempt.view.process.overdue:
+            return self._spent(attempt, OVERDUE)
+        faults.reach("before_call")
+        results = self._toolbox.run(need, attempt.view.process, attempt.cancel)
+        faults.reach("after_call")
+        if attempt.cancel.reason is None:
+            return self._decide(attempt, ToolsRan(results=results))
+        if attempt.cancel.reason != "overdue":
+            raise StaleTurn("the tools were stopped: their lease is lost")
+        return self._spent(attempt, OVERDUE)
+
     def _decide(self, attempt: Attempt, outcome: Outcome) -> Transition:
         """The engine's decision; what was learned about the model stays with the node, failures are forgotten."""
         transport = attempt.view.node.transport
@@ -284,7 +305,7 @@ class TurnRunner:
         if reason != "overdue":
             raise StaleTurn("the call was aborted: its lease is lost")
         attempt.call = failed_call(error, need.attempt)
-        return self._spent(attempt, "the deadline of the process has passed")
+        return self._spent(attempt, OVERDUE)
 
     def _failed(
         self, attempt: Attempt, need: AskModel, error: LlmError, sent: tuple[LlmRequest, Candidate] | None = None
@@ -300,24 +321,9 @@ class TurnRunner:
         )
         if isinstance(step, GiveUp):
             return self._decide(attempt, ModelFailed(error=error))
-        after: dict[str, Any] = {**node.transport, "failures": counts.after(error).to_json()}
-        delay, reason = 0.0, Reason.STEPPED_DOWN
-        match step:
-            case RetryIn():
-                delay, reason = step.seconds, Reason.RETRY_LATER
-            case StepDown():
-                if sent is not None:
-                    self._lessons.note(*sent, error, step)
-                if step.path is not None:
-                    after["path"] = step.path.value
-                if step.parameter is not None:
-                    after["without"] = sorted({*node.transport.get("without", ()), step.parameter})
-            case _:
-                assert_never(step)
-        output = {"error": error.kind.value, "message": error.message, "delaySeconds": round(delay, 3)}
-        note = PhaseNote(phase=node.phase, iteration=need.attempt, output=output)
-        again = advance(node.phase, node.cursor, note=note, reason=reason, delay_seconds=delay)
-        return again.with_transport(after)
+        if isinstance(step, StepDown) and sent is not None:
+            self._lessons.note(*sent, error, step)
+        return called_again(node, need.attempt, error, counts, step)
 
     def _crashed(self, attempt: Attempt, error: Exception) -> Transition:
         """An exception in an engine: kept with its traceback in the log, tried again, given up after a few times."""

@@ -102,6 +102,11 @@ class Settings(BaseSettings):
     """Answers come from this file instead of a model: tests and offline demonstrations."""
     catalogue_file: Path | None = None
     """Merged over the bundled model catalogue: prices, limits, capabilities, aliases."""
+    search_url: str | None = None
+    """JSON search service for the tool ``web_search``, with ``{query}`` where the words go. Unset: no such tool."""
+    search_api_key: SecretStr | None = None
+    search_key_header: str = "Authorization"
+    """The header that carries ``search_api_key`` as it is."""
     connect_timeout_seconds: Seconds = 10.0
     inactivity_timeout_seconds: Seconds = 60.0
     call_timeout_seconds: Seconds = 600.0
@@ -118,6 +123,13 @@ class Settings(BaseSettings):
         scheme, separator, rest = value.get_secret_value().partition("://")
         if not separator or not rest or scheme not in schemes:
             raise ValueError(f"must be an address that begins with {' or '.join(f'{each}://' for each in schemes)}")
+        return value
+
+    @field_validator("search_url")
+    @classmethod
+    def _with_query(cls, value: str | None) -> str | None:
+        if value is not None and ("{query}" not in value or not value.startswith(("http://", "https://"))):
+            raise ValueError("must be an http or https address with {query} where the words go")
         return value
 
     @field_validator("log_level", mode="before")

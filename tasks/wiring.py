@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+from collections.abc import Iterable
 from functools import cached_property
 from threading import RLock
 from types import MappingProxyType
@@ -15,10 +16,13 @@ from celery import Celery
 import engines
 import models
 from engines.base import Engine
+from engines.ford.engine import Ford
 from engines.jeltz.engine import Jeltz
+from engines.llm.base import ToolSpec
 from engines.llm.client import RoutingClient, build_client
 from engines.llm.client import shutdown as llm_shutdown
 from engines.marvin.engine import Marvin
+from engines.tools.registry import Registry, ToolsError
 from models.store.database import Database
 from tasks.delivery import Deliverer
 from tasks.gate import SLOT_SECONDS, Gate
@@ -29,6 +33,7 @@ from tasks.publish import Publisher
 from tasks.runner import TurnRunner
 from tasks.settings import Settings, SettingsError
 from tasks.sweeper import Sweeper
+from tasks.toolbox import build_toolbox, load_tools
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -46,9 +51,12 @@ def guard_packages() -> None:
             ) from error
 
 
-def load_engines(extra: str) -> MappingProxyType[str, Engine]:
-    """The built-in engines and those named in ``VANCETOPE_ENGINES`` (``module:attribute``, comma separated)."""
-    found: dict[str, Engine] = {"jeltz": Jeltz(), "marvin": Marvin()}
+def load_engines(extra: str, tools: Iterable[ToolSpec] = ()) -> MappingProxyType[str, Engine]:
+    """The built-in engines and those named in ``VANCETOPE_ENGINES`` (``module:attribute``, comma separated).
+
+    tools: what ``ford`` offers; a process that runs no turns needs none.
+    """
+    found: dict[str, Engine] = {"jeltz": Jeltz(), "marvin": Marvin(), "ford": Ford(tools)}
     for entry in filter(None, (part.strip() for part in extra.split(","))):
         module, _, attribute = entry.partition(":")
         try:
@@ -81,7 +89,11 @@ class Runtime:
         guard_packages()
         self.settings = settings
         self.app = app
-        self.engines = load_engines(settings.engines)
+        try:
+            self.tools: Registry = load_tools(settings)
+        except ToolsError as error:
+            raise SettingsError(error.message) from None
+        self.engines = load_engines(settings.engines, self.tools.specs())
 
     @_once
     def database(self) -> Database:
@@ -143,6 +155,7 @@ class Runtime:
             lessons=Lessons(self.redis),
             publisher=self.publisher,
             background=self.background,
+            toolbox=build_toolbox(self.settings, self.tools, self.database),
             lease_seconds=self.settings.lease_seconds,
             burst=self.settings.turn_burst,
             burst_seconds=self.settings.turn_burst_seconds,

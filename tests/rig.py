@@ -17,11 +17,15 @@ from factory import PROBE, ProbeEngine, Step, make_everything_due, new_process, 
 from sqlalchemy import Connection
 
 from engines.base import Engine
+from engines.ford.engine import Ford
 from engines.jeltz.engine import Jeltz
 from engines.llm.base import CancelToken, ChunkSink, LlmReply, LlmRequest
 from engines.llm.catalogue import Candidate, Catalogue
 from engines.llm.scripted import Script, ScriptedProvider
 from engines.marvin.engine import Marvin
+from engines.recipes.cascade import BundledRecipes
+from engines.tools.base import Tool
+from engines.tools.registry import Registry, bundled_tools
 from models.records import NewProcess, Turn
 from models.store import processes, read
 from models.store.database import Database, Row
@@ -30,6 +34,7 @@ from tasks.gate import Gate
 from tasks.heartbeat import Heartbeat
 from tasks.lessons import Lessons
 from tasks.runner import TurnRunner
+from tasks.toolbox import Toolbox
 
 # Nobody listens there: what a turn does when Redis is away.
 NO_REDIS = "redis://127.0.0.1:1/0"
@@ -153,6 +158,7 @@ class Rig:
         breaker_seconds: float = 0.2,
         patience: float = 30.0,
         publisher: CollectingPublisher | None = None,
+        tools: Iterable[Tool] = (),
     ) -> None:
         self.database = RecordingDatabase(database_url, pool_size=pool_size, name="vancetope-rig")
         self.script = script or Script.of(*answers)
@@ -164,9 +170,10 @@ class Rig:
         self.heartbeat = Heartbeat(self.database, lease_seconds=lease_seconds, on_beat=self.gate.extend)
         self.publisher = publisher or CollectingPublisher()
         self.background = CollectingBackground()
-        self.engines: dict[str, Engine] = dict(
-            engines or {"probe": PROBE, "jeltz": Jeltz(), "marvin": Marvin(), "other": ProbeEngine("other")}
-        )
+        self.tools = Registry([*bundled_tools(), *tools])
+        ford = Ford(self.tools.specs())
+        built_in = {"probe": PROBE, "jeltz": Jeltz(), "marvin": Marvin(), "ford": ford, "other": ProbeEngine("other")}
+        self.engines: dict[str, Engine] = dict(engines or built_in)
         self.runner = TurnRunner(
             database=self.database,
             engines=self.engines,
@@ -176,6 +183,7 @@ class Rig:
             lessons=Lessons(self.redis),
             publisher=self.publisher,  # type: ignore[arg-type]
             background=self.background,  # type: ignore[arg-type]
+            toolbox=Toolbox(self.tools, self.database, lambda tenant, project: [BundledRecipes()]),
             lease_seconds=lease_seconds,
             burst=burst,
             commit_patience_seconds=patience,

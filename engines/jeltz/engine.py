@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from engines.base import Abandoned, AskModel, BudgetSpent, Decided, ModelFailed, ModelReplied, Need, Outcome
+from engines.base import Abandoned, AskModel, BudgetSpent, Decided, ModelFailed, ModelReplied, Need, Outcome, ToolsRan
 from engines.errors import InvalidParams, InvalidSchema, TemplateError
 from engines.jeltz.machine import (
     Accepted,
@@ -163,6 +163,8 @@ class Jeltz:
         if isinstance(outcome, BudgetSpent | Abandoned):
             # Nothing of the caller's is looked at: it may be what the workers were lost over.
             return self._transition(view, state, decide(state, _given_up(outcome), 1), reply=None)
+        if isinstance(outcome, ToolsRan):
+            raise TypeError("jeltz asks for no tools")
         question = read_params(view.process.params)
         event = self._event(state, question, outcome)
         step = decide(state, event, question.max_attempts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, assert_never
 
-from engines.base import Abandoned, AskModel, BudgetSpent, Decided, ModelFailed, ModelReplied, Need, Outcome
+from engines.base import Abandoned, AskModel, BudgetSpent, Decided, ModelFailed, ModelReplied, Need, Outcome, ToolsRan
 from engines.errors import TemplateError
 from engines.llm.base import LlmReply, LlmRequest, StopKind
 from engines.marvin.calls import ENGINE_NAME, WORKER_RECIPE, available_recipes
@@ -100,6 +100,8 @@ def _event(at: Surroundings, outcome: Outcome) -> PhaseOutput | Event:
             return CallFailed(message=f"{outcome.error.kind.value}: {outcome.error.message}")
         case BudgetSpent():
             return NoCallAllowed(why=outcome.limit, material=gathered(at.findings, outcome.limit))
+        case ToolsRan():
+            raise TypeError("marvin asks for no tools")
         case Abandoned():
             return NoCallAllowed(why=outcome.why, material=gathered(at.findings, outcome.why))
         case _:
@@ -141,7 +143,7 @@ def _error_code(outcome: Outcome, event: PhaseOutput | Event) -> str:
             return "llm_error"
         case BudgetSpent():
             return "budget_exceeded"
-        case Abandoned():
+        case Abandoned() | ToolsRan():
             return "internal_error"
         case ModelReplied():
             if isinstance(event, Unreadable):

@@ -1,0 +1,314 @@
+"""Ford's decisions: what follows a reply, a batch of results or a failure. Pure; the table is drawn in the README."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final
+
+MAX_ROUND_TRIPS: Final = 40
+MAX_CALLS_AT_ONCE: Final = 8
+
+
+class FordPhase(StrEnum):
+    """What a turn does. The phases of a node, as stored."""
+
+    ASK = "ASK"
+    """One model call with tools offered."""
+    TOOLS = "TOOLS"
+    """One batch of tool calls."""
+    QUERY = "QUERY"
+    """Waiting for the processes that answer structured queries of the batch."""
+    ANSWER = "ANSWER"
+    """One last model call without tools."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Called:
+    """A tool call of the model and, once it ran, what the model reads of it."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    raw: str | None = None
+    result: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One reply that called tools, with its calls."""
+
+    text: str
+    calls: tuple[Called, ...]
+
+    @property
+    def characters(self) -> int:
+        return len(self.text) + sum(len(call.result or "") + len(str(call.arguments)) for call in self.calls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FordState:
+    """The cursor: the conversation so far, bounded by :func:`bounded`.
+
+    round_trips: batches of tools that were run. output_limit: asked for after an answer that was cut off.
+    """
+
+    phase: FordPhase = FordPhase.ASK
+    exchanges: tuple[Exchange, ...] = ()
+    round_trips: int = 0
+    output_limit: int | None = None
+    documents: tuple[str, ...] = ()
+
+    @property
+    def pending(self) -> tuple[Called, ...]:
+        """The calls of the batch that a TOOLS or QUERY turn is about."""
+        waiting = self.phase in (FordPhase.TOOLS, FordPhase.QUERY)
+        return self.exchanges[-1].calls if waiting and self.exchanges else ()
+
+    @classmethod
+    def from_cursor(cls, cursor: Mapping[str, Any]) -> FordState:
+        """The state stored by :meth:`to_cursor`; an empty cursor is the beginning."""
+        return cls(
+            phase=FordPhase(cursor.get("phase", "ASK")),
+            exchanges=tuple(
+                Exchange(text=each["text"], calls=tuple(Called(**call) for call in each["calls"]))
+                for each in cursor.get("exchanges", ())
+            ),
+            round_trips=cursor.get("roundTrips", 0),
+            output_limit=cursor.get("outputLimit"),
+            documents=tuple(cursor.get("documents", ())),
+        )
+
+    def to_cursor(self) -> dict[str, Any]:
+        return {
+            "phase": self.phase.value,
+            "exchanges": [
+                {
+                    "text": each.text,
+                    "calls": [
+                        {"id": c.id, "name": c.name, "arguments": c.arguments, "raw": c.raw, "result": c.result}
+                        for c in each.calls
+                    ],
+                }
+                for each in self.exchanges
+            ],
+            "roundTrips": self.round_trips,
+            "outputLimit": self.output_limit,
+            "documents": list(self.documents),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Checked parameters. ``conversation_chars`` bounds the cursor and what a call is sent."""
+
+    round_trips: int = MAX_ROUND_TRIPS
+    conversation_chars: int = 120_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replied:
+    """A reply. cut: it was cut off at its limit; next_limit: a larger one to try, ``None`` when there is none."""
+
+    text: str
+    calls: tuple[Called, ...] = ()
+    cut: bool = False
+    next_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned:
+    """The pending calls have run: what the model reads of each, in order, and the paths of documents written.
+
+    A result that is ``None`` comes from a process that has yet to answer.
+    """
+
+    results: tuple[str | None, ...]
+    documents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoMore:
+    """There will be no reply: the call failed, or none is allowed any more (``forced``)."""
+
+    error: str
+    message: str
+    forced: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TooLong:
+    """The model refused the conversation for its length, before it began to work."""
+
+    message: str
+
+
+Event = Replied | Returned | TooLong | NoMore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Onward:
+    """The process goes on with ``state.phase``. ``corrected``: the call is made again, asking for more or with less."""
+
+    state: FordState
+    corrected: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed:
+    """The process closes with ``wrapper``."""
+
+    state: FordState
+    wrapper: dict[str, Any]
+    forced: bool = False
+
+
+Step = Onward | Closed
+
+
+def decide(state: FordState, event: Event, limits: Limits) -> Step:
+    """What follows ``event`` in ``state``. Ends after at most ``limits.round_trips`` batches and one call more."""
+    match event:
+        case NoMore():
+            return _ended(state, event)
+        case Returned():
+            return _returned(state, event, limits)
+        case TooLong():
+            return _too_long(state, event)
+        case Replied():
+            return _replied(state, event)
+
+
+def _replied(state: FordState, reply: Replied) -> Step:
+    text = reply.text.strip()
+    if reply.calls and state.phase is FordPhase.ASK:
+        exchange = Exchange(text=text, calls=reply.calls)
+        return Onward(state=replace(state, phase=FordPhase.TOOLS, exchanges=(*state.exchanges, exchange)))
+    if reply.cut and state.output_limit is None and reply.next_limit is not None:
+        return Onward(state=replace(state, output_limit=reply.next_limit), corrected=True)
+    final = state.phase is FordPhase.ANSWER
+    if not text:
+        error, message = (
+            ("truncated", "the answer was cut off before its first word") if reply.cut else ("no_answer", _NONE)
+        )
+        return Closed(state=state, wrapper=error_wrapper(state, error, message), forced=final)
+    wrapper: dict[str, Any] = {"success": True, "result": text, **_counts(state)}
+    if reply.cut:
+        wrapper["truncated"] = True
+    if final:
+        wrapper["forced"] = True
+    return Closed(state=state, wrapper=wrapper, forced=final)
+
+
+_NONE: Final = "the model gave no answer where one was due"
+
+
+def _returned(state: FordState, event: Returned, limits: Limits) -> Step:
+    *before, last = state.exchanges
+    calls = tuple(replace(call, result=text) for call, text in zip(last.calls, event.results, strict=True))
+    exchanges = (*before, replace(last, calls=calls))
+    if None in event.results:
+        return Onward(state=replace(state, phase=FordPhase.QUERY, exchanges=exchanges, documents=_with(state, event)))
+    round_trips = state.round_trips + 1
+    return Onward(
+        state=replace(
+            state,
+            phase=FordPhase.ASK if round_trips < limits.round_trips else FordPhase.ANSWER,
+            exchanges=bounded(exchanges, limits.conversation_chars),
+            round_trips=round_trips,
+            documents=_with(state, event),
+        )
+    )
+
+
+def _with(state: FordState, event: Returned) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*state.documents, *event.documents)))
+
+
+def _too_long(state: FordState, event: TooLong) -> Step:
+    """Again with half the conversation, as long as that makes it shorter."""
+    total = sum(each.characters for each in state.exchanges)
+    shorter = bounded(state.exchanges, total // 2)
+    if sum(each.characters for each in shorter) * 10 >= total * 9:
+        return _ended(state, NoMore(error="llm_error", message=event.message))
+    return Onward(state=replace(state, exchanges=shorter), corrected=True)
+
+
+def _ended(state: FordState, event: NoMore) -> Step:
+    wrapper = error_wrapper(state, event.error, event.message)
+    if event.forced:
+        wrapper["forced"] = True
+    return Closed(state=state, wrapper=wrapper, forced=event.forced)
+
+
+def error_wrapper(state: FordState, error: str, message: str) -> dict[str, Any]:
+    """A result without an answer. What the model last said beside its tool calls is kept as ``partial``."""
+    wrapper: dict[str, Any] = {"success": False, "error": error, "message": message, **_counts(state)}
+    said = next((each.text for each in reversed(state.exchanges) if each.text.strip()), None)
+    if said is not None:
+        wrapper["partial"] = said
+    return wrapper
+
+
+def _counts(state: FordState) -> dict[str, Any]:
+    counts: dict[str, Any] = {"roundTrips": state.round_trips}
+    if state.documents:
+        counts["documents"] = list(state.documents)
+    return counts
+
+
+def bounded(exchanges: tuple[Exchange, ...], limit: int) -> tuple[Exchange, ...]:
+    """``exchanges`` within ``limit`` characters: results are left out from the oldest on, with a note in their place.
+
+    The newest batch is only ever cut to an even share. Arguments and words of the model are cut last of all.
+    """
+    total = sum(each.characters for each in exchanges)
+    kept = list(exchanges)
+    for at in range(len(kept) - 1):
+        if total <= limit:
+            return tuple(kept)
+        before = kept[at].characters
+        kept[at] = _emptied(kept[at])
+        total -= before - kept[at].characters
+    for at in range(len(kept) - 1):
+        if total <= limit:
+            return tuple(kept)
+        before = kept[at].characters
+        kept[at] = _bare(kept[at])
+        total -= before - kept[at].characters
+    if total > limit and kept:
+        share = max(200, (limit - (total - kept[-1].characters)) // (2 * len(kept[-1].calls)))
+        kept[-1] = _shortened(kept[-1], share)
+    return tuple(kept)
+
+
+def _emptied(exchange: Exchange) -> Exchange:
+    return replace(exchange, calls=tuple(replace(call, result=_left_out(call.result or "")) for call in exchange.calls))
+
+
+def _left_out(result: str) -> str:
+    if len(result) < 200:
+        return result
+    return f"[this result of {len(result):,} characters was left out to save room; call the tool again if you need it]"
+
+
+def _bare(exchange: Exchange) -> Exchange:
+    calls = tuple(
+        call if len(str(call.arguments)) <= 300 else replace(call, arguments={}, raw=None) for call in exchange.calls
+    )
+    return replace(exchange, text=exchange.text[:300], calls=calls)
+
+
+def _shortened(exchange: Exchange, share: int) -> Exchange:
+    calls = tuple(
+        replace(
+            call,
+            result=call.result
+            if len(call.result or "") <= share
+            else f"{(call.result or '')[:share]}\n[cut to save room]",
+            arguments=call.arguments if len(str(call.arguments)) <= share else {},
+        )
+        for call in exchange.calls
+    )
+    return replace(exchange, text=exchange.text[:share], calls=calls)

@@ -1,0 +1,32 @@
+"""What the retry policy's answer makes of a node whose call failed: the same work again, later or otherwise. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+from engines.llm.base import LlmError
+from engines.llm.policy import FailureCounts, RetryIn, StepDown
+from models.records import NodeView, Reason
+from models.transition import PhaseNote, Transition, advance
+
+
+def called_again(
+    node: NodeView, attempt: int, error: LlmError, counts: FailureCounts, step: RetryIn | StepDown
+) -> Transition:
+    """Phase and cursor stay; the failure is counted and what was learned is kept with the node."""
+    after: dict[str, Any] = {**node.transport, "failures": counts.after(error).to_json()}
+    delay, reason = 0.0, Reason.STEPPED_DOWN
+    match step:
+        case RetryIn():
+            delay, reason = step.seconds, Reason.RETRY_LATER
+        case StepDown():
+            if step.path is not None:
+                after["path"] = step.path.value
+            if step.parameter is not None:
+                after["without"] = sorted({*node.transport.get("without", ()), step.parameter})
+        case _:
+            assert_never(step)
+    output = {"error": error.kind.value, "message": error.message, "delaySeconds": round(delay, 3)}
+    note = PhaseNote(phase=node.phase, iteration=attempt, output=output)
+    again = advance(node.phase, node.cursor, note=note, reason=reason, delay_seconds=delay)
+    return again.with_transport(after)
