@@ -110,7 +110,8 @@ WITH late AS (
     JOIN processes p ON p.root_id = root.id AND p.status IN {OPEN}
     JOIN nodes n ON n.process_id = p.id
    WHERE root.deadline_at <= now() AND root.status <> 'CLOSED' AND n.settled_at IS NULL AND n.lease_expires_at IS NULL
-     AND (n.due_at IS NULL OR n.due_at > now()) AND NOT n.awaiting_post_children AND n.status <> 'PENDING'
+     -- Not now(): that of a sweep that began before another one woke the row lies before the time written there.
+     AND (n.due_at IS NULL OR n.due_at > clock_timestamp()) AND NOT n.awaiting_post_children AND n.status <> 'PENDING'
    ORDER BY n.id LIMIT %(batch)s OFFSET %(skip)s FOR NO KEY UPDATE OF n SKIP LOCKED
 ), woken AS (
   UPDATE nodes n SET due_at = now(), next_hint_at = now() + make_interval(secs => %(grace)s), hints = 0
