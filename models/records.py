@@ -80,6 +80,17 @@ class ChildMode(StrEnum):
     PARALLEL = "PARALLEL"
 
 
+class ItemStatus(StrEnum):
+    """Life of a question in the inbox. It leaves PENDING once, and with that its node becomes due."""
+
+    PENDING = "PENDING"
+    ANSWERED = "ANSWERED"
+    DISMISSED = "DISMISSED"
+    """Nobody will answer: a person said so, or the process was closed."""
+    EXPIRED = "EXPIRED"
+    """Nobody answered in time."""
+
+
 class Priority(StrEnum):
     """Priority of a process at its queue. On Redis the *lowest* number is served first: see :data:`BROKER_PRIORITY`."""
 
@@ -248,6 +259,33 @@ class PhaseRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InboxItem:
+    """A question to a person. ``answer``: ``{outcome, value?, reason?}``, as ``engines.inbox`` makes it.
+
+    resolved_by: how it left PENDING: USER, AUTO_DEFAULT, EXPIRY or PROCESS (closed with its process).
+    """
+
+    id: int
+    tenant: str
+    project: str
+    process_id: UUID
+    node_id: int
+    type: str
+    criticality: str
+    title: str
+    body: str
+    payload: dict[str, Any]
+    status: ItemStatus
+    owner: str | None
+    answer: dict[str, Any] | None
+    answered_by: str | None
+    resolved_by: str | None
+    created_at: datetime
+    expires_at: datetime
+    answered_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanView:
     """What a node may know of its tree: the path to the root, its neighbours, its children. Bounded, see the store."""
 
@@ -258,6 +296,10 @@ class PlanView:
     """Ids from the root to the node; their rows have whole goals."""
     children: tuple[ChildRow, ...] = ()
     history: tuple[PhaseRow, ...] = ()
+    question: InboxItem | None = None
+    """The question this node has asked."""
+    answers: tuple[InboxItem, ...] = ()
+    """The last questions of the process that were answered, oldest first, without ``payload``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -298,6 +298,48 @@ document_versions = Table(
     _created(),
 )
 
+inbox_items = Table(
+    "inbox_items",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("project", Text, nullable=False),
+    Column("process_id", Uuid, ForeignKey("processes.id", ondelete="CASCADE"), nullable=False),
+    # One question per node, asked once.
+    Column("node_id", BigInteger, ForeignKey("nodes.id", ondelete="CASCADE"), nullable=False),
+    Column("type", Text, nullable=False),
+    Column("criticality", Text, nullable=False),
+    Column("title", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    # JSON and not JSONB: options stay in the order they were given.
+    Column("payload", JSON, nullable=False),
+    Column("status", Text, nullable=False, server_default="PENDING"),
+    Column("owner", Text),
+    Column("answer", JSONB),
+    Column("answered_by", Text),
+    Column("resolved_by", Text),
+    _created(),
+    Column("expires_at", DateTime(timezone=True), nullable=False),
+    Column("answered_at", DateTime(timezone=True)),
+    CheckConstraint(
+        "type IN ('APPROVAL', 'DECISION', 'FEEDBACK', 'ORDERING', 'STRUCTURE_EDIT', 'OUTPUT_TEXT', 'OUTPUT_IMAGE',"
+        " 'OUTPUT_DOCUMENT')",
+        name="type",
+    ),
+    CheckConstraint("criticality IN ('LOW', 'NORMAL', 'CRITICAL')", name="criticality"),
+    CheckConstraint("status IN ('PENDING', 'ANSWERED', 'DISMISSED', 'EXPIRED')", name="status"),
+    CheckConstraint("resolved_by IN ('USER', 'AUTO_DEFAULT', 'EXPIRY', 'PROCESS')", name="resolved_by"),
+    CheckConstraint(
+        "(status = 'PENDING') = (resolved_by IS NULL) AND (status = 'PENDING') = (answered_at IS NULL)"
+        " AND (status = 'ANSWERED') = (answer IS NOT NULL)",
+        name="resolved",
+    ),
+    UniqueConstraint("node_id"),
+    Index("inbox_items_process_id_idx", "process_id", "id"),
+    Index("inbox_items_pending_idx", "tenant", "project", "id", postgresql_where=text("status = 'PENDING'")),
+    Index("inbox_items_expiry_idx", "expires_at", postgresql_where=text("status = 'PENDING'")),
+)
+
 dead_letters = Table(
     "dead_letters",
     metadata,

@@ -89,6 +89,34 @@ class SpawnProcess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpawnSibling:
+    """A node right behind this one, due at once; this one is settled by the same transition and is not the root."""
+
+    child: NewChild
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskUser:
+    """A question for the inbox; the node is parked by the same transition, with ``delay_seconds`` 0 if ``answer`` is
+    given: then it is answered already, by its own default. owner: whose it is; ``None`` for the project's pool."""
+
+    type: str
+    criticality: str
+    title: str
+    body: str
+    payload: dict[str, Any]
+    ttl_seconds: float
+    owner: str | None = None
+    answer: dict[str, Any] | None = None
+    answered_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithdrawQuestion:
+    """The node's question, if it is still open, is closed as expired: the node does not wait any longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CloseProcess:
     """Closes the process with its one result. ``message`` is appended as the final assistant message."""
 
@@ -97,7 +125,17 @@ class CloseProcess:
     message: str
 
 
-Effect = AppendMessage | WriteArtifact | WriteDocument | SpawnChildren | SpawnProcess | CloseProcess
+Effect = (
+    AppendMessage
+    | WriteArtifact
+    | WriteDocument
+    | SpawnChildren
+    | SpawnSibling
+    | SpawnProcess
+    | AskUser
+    | WithdrawQuestion
+    | CloseProcess
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,13 @@ from celery.worker.request import Request
 from kombu import Queue
 from psycopg import DataError
 
+from engines.inbox.answers import InvalidAnswer
+from models.records import ItemStatus
 from models.store import processes as store
 from models.store import read
 from models.store.clean import NotStorable
 from models.store.database import DatabaseUnavailable
-from tasks import faults, logs
+from tasks import faults, inbox, logs
 from tasks.broker import connection_options
 from tasks.consumer import Consumer, set_aside
 from tasks.control import resume_process, steer_process, stop_process
@@ -40,6 +42,10 @@ STOP = "vancetope.stop"
 SUSPEND = "vancetope.suspend"
 RESUME = "vancetope.resume"
 STEER = "vancetope.steer"
+
+INBOX_LIST = "vancetope.inbox.list"
+INBOX_ANSWER = "vancetope.inbox.answer"
+INBOX_DISMISS = "vancetope.inbox.dismiss"
 
 RESULT_PIECE_CHARS = 48_000
 RESULT_PIECE_BYTES = 64_000
@@ -230,3 +236,32 @@ def resume(process_id: str) -> bool:
 def steer(process_id: str, message: str) -> bool:
     """Send a message to a process after its submission. Dropped with a warning: its question was the submission."""
     return steer_process(runtime, UUID(process_id))
+
+
+@app.task(name=INBOX_LIST, base=VancetopeTask, ignore_result=False, expires=60)
+def inbox_list(
+    tenant: str | None = None,
+    project: str | None = None,
+    status: str | None = "PENDING",
+    owner: str | None = None,
+    limit: int = 100,
+) -> dict[str, Any]:
+    """Questions of a project: ``{"items", "more"}``. status ``None``: of any; owner: this person's and the pool's."""
+    wanted = None if status is None else ItemStatus(status)
+    place = (tenant or settings.tenant, project or settings.project)
+    return inbox.listed(runtime, *place, status=wanted, owner=owner, limit=max(1, min(limit, 500)))
+
+
+@app.task(name=INBOX_ANSWER, base=VancetopeTask, ignore_result=False)
+def inbox_answer(item_id: int, answer: Any, by: str, tenant: str | None = None) -> dict[str, Any]:
+    """Answer a question: ``{"outcome", "message", "status"}``; the outcome is INVALID when the answer does not fit."""
+    try:
+        return inbox.reported(item_id, inbox.answer_item(runtime, item_id, answer, by=by, tenant=tenant))
+    except (InvalidAnswer, NotStorable) as error:
+        return {"outcome": "INVALID", "message": str(error)}
+
+
+@app.task(name=INBOX_DISMISS, base=VancetopeTask, ignore_result=False)
+def inbox_dismiss(item_id: int, by: str, tenant: str | None = None) -> dict[str, Any]:
+    """Close a question without an answer: ``{"outcome", "message", "status"}``."""
+    return inbox.reported(item_id, inbox.dismiss_item(runtime, item_id, by=by, tenant=tenant))

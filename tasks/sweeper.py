@@ -14,7 +14,7 @@ import redis
 
 from engines.base import Engine
 from models.records import Turn
-from models.store import sweep
+from models.store import inbox, sweep
 from models.store.database import Database, DatabaseUnavailable
 from models.store.processes import Closing, fail_process, stop, undelivered
 from tasks import faults
@@ -56,6 +56,8 @@ class Sweeper:
             ("parents_reactivated", lambda: self._publish(sweep.reactivate_parents(self._database, batch=self._batch))),
             ("callers_woken", lambda: self._publish(sweep.wake_callers(self._database, batch=self._batch))),
             ("overdue_woken", lambda: self._publish(sweep.wake_overdue(self._database, batch=self._batch))),
+            ("questions_expired", lambda: self._publish(inbox.expire(self._database, batch=self._batch))),
+            ("blocked", lambda: inbox.block_waiting(self._database, batch=self._batch)),
             ("republished", lambda: self._publish(sweep.republish_due(self._database, batch=self._batch))),
             ("lost_republished", self._republish_lost),
             ("poisoned_closed", self._close_poisoned),

@@ -30,6 +30,7 @@ RANGES: Final[dict[str, Range]] = {
     "parse_corrections": Range("parseCorrectionMax", 2, 0, 10),
     "recipe_reply_chars": Range("recipeReplyTruncateChars", 8_000, 200, 200_000),
     "recipe_call_timeout_seconds": Range("recipeCallTimeoutSeconds", 900, 1, 86_400),
+    "inbox_ttl_seconds": Range("inboxTtlSeconds", 604_800, 1, 31_536_000),
     "max_parallel_nodes": Range("maxParallelNodes", 8, 1, 1_000),
 }
 
@@ -49,6 +50,8 @@ class Caps:
     parse_corrections: int = 2
     recipe_reply_chars: int = 8_000
     recipe_call_timeout_seconds: int = 900
+    inbox_ttl_seconds: int = 604_800
+    """How long a question waits for its answer: a week."""
     max_parallel_nodes: int = 8
 
     @classmethod

@@ -14,10 +14,11 @@ from engines.marvin.machine import decide
 from engines.marvin.material import gathered
 from engines.marvin.outputs import PhaseOutput, PhaseParseError, ValidateOutput, parse_output
 from engines.marvin.prompts import phase_messages, worker_system
+from engines.marvin.questions import questioned, withdrawal
 from engines.marvin.schemas import schema_for
 from engines.marvin.steps import CallFailed, Event, NoCallAllowed, Unreadable
 from engines.marvin.surroundings import Surroundings
-from engines.marvin.transitions import NO_INBOX, failed, transition_of
+from engines.marvin.transitions import failed, transition_of
 from engines.marvin.words import Phase, TaskKind
 from models.records import DocumentWish, View
 from models.transition import Transition
@@ -52,8 +53,7 @@ class Marvin:
             case TaskKind.EXPAND_FROM_DOC:
                 return Decided(transition=expanded(at))
             case TaskKind.USER_INPUT:
-                why = f"{NO_INBOX}: {at.goal}"
-                return Decided(transition=failed(at, at.cursor, why, {"question": at.goal}, "no_inbox"))
+                return Decided(transition=questioned(at))
         if not at.goal.strip():
             return Decided(transition=failed(at, at.cursor, _NO_GOAL, None, "invalid_params"))
         if at.cursor.planned:
@@ -70,7 +70,8 @@ class Marvin:
         if view.node.kind in (TaskKind.EXPAND_FROM_DOC, TaskKind.USER_INPUT):
             # Only a turn that was given up comes here: nodes of these kinds call no model.
             why = event.why if isinstance(event, NoCallAllowed) else "this node calls no model"
-            return failed(at, at.cursor, why, {"error": why}, _error_code(outcome, event))
+            code = _error_code(outcome, event)
+            return failed(at, at.cursor, why, {"error": why}, code, withdrawal(at))
         step = decide(at.cursor.state, event, at.caps, at.place)
         return transition_of(at, step, _for_audit(event), error=_error_code(outcome, event))
 

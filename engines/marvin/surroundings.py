@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
+from engines.inbox.answers import Answer, answer_text
+from engines.inbox.words import InputType
 from engines.marvin.calls import WORKER_RECIPE, available_recipes, reply_text, timeout_text
 from engines.marvin.caps import Caps
 from engines.marvin.cursor import Asked, NodeCursor
-from engines.marvin.material import ChildResult, Material, RecipeReply
+from engines.marvin.material import ChildResult, Material, RecipeReply, UserAnswer
 from engines.marvin.outputs import post_actions_of
 from engines.marvin.prompts import PhaseView, RecipeLine, phase_task
 from engines.marvin.snapshot import PlanNode, plan_labels, render_plan
@@ -20,7 +22,7 @@ from engines.recipes.model import Recipe
 from engines.recipes.prompt import prompt_variables
 from engines.recipes.render import render_prompt
 from engines.recipes.snapshots import Callee, read_stored
-from models.records import CallResult, ChildRow, CloseReason, NodeStatus, PlanRow, PlanView, View
+from models.records import CallResult, ChildRow, CloseReason, InboxItem, NodeStatus, PlanRow, PlanView, View
 
 DEFAULT_MODEL: Final = "default:analyze"
 
@@ -119,6 +121,16 @@ class Surroundings:
 
     @cached_property
     def material(self) -> Material:
+        answers = tuple(
+            UserAnswer(question=item.title or item.body, answer=text, answered_by=item.answered_by or "")
+            for item in self.plan.answers
+            if (text := item_text(item))
+        )
+        return replace(self.own_material, answers=answers)
+
+    @property
+    def own_material(self) -> Material:
+        """What this node has gathered itself, without the answers that the whole plan knows."""
         return Material(replies=self.replies, children=self.children)
 
     @property
@@ -235,6 +247,11 @@ def plan_nodes(rows: tuple[PlanRow, ...]) -> tuple[PlanNode, ...]:
         )
         for row in rows
     )
+
+
+def item_text(item: InboxItem) -> str:
+    """The answer to a question in words; empty when there is none."""
+    return "" if item.answer is None else answer_text(InputType(item.type), Answer.from_json(item.answer))
 
 
 def _answer(wrapper: dict[str, Any]) -> str:

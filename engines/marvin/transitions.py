@@ -11,7 +11,7 @@ from engines.documents.actions import ActionContext, Rendered, run_actions
 from engines.documents.drafts import DraftNode, PhaseLine, child_position, draft_of
 from engines.marvin.calls import recipe_key, refusal
 from engines.marvin.cursor import Asked, NodeCursor
-from engines.marvin.material import reply_blocks
+from engines.marvin.material import gathered, reply_blocks
 from engines.marvin.modes import execution_mode
 from engines.marvin.outputs import NewTask
 from engines.marvin.report import failure_wrapper, success_wrapper
@@ -30,6 +30,7 @@ from models.transition import (
     PhaseNote,
     SpawnChildren,
     SpawnProcess,
+    SpawnSibling,
     Transition,
     WriteArtifact,
     WriteDocument,
@@ -49,7 +50,6 @@ FIRST_PHASES: Final = {
     TaskKind.EXPAND_FROM_DOC: EXPAND,
     TaskKind.USER_INPUT: ASK,
 }
-NO_INBOX: Final = "a person's answer is needed, and this installation has no inbox yet"
 COUNTERS: Final = ("reflect_iter", "validate_iter", "conclude_retries", "need_more_data_iter", "post_children_rounds")
 
 
@@ -74,8 +74,7 @@ def transition_of(at: Surroundings, step: Step, output: Any, *, error: str) -> T
             phase = step.state.phase.value
             return fan_out(phase, cursor.to_json(), note=_note(at, output), children=children, effects=messages)
         case AskUser():
-            reason_text = f"{NO_INBOX}: {step.question.title or step.question.body}"
-            return failed(at, replace(cursor, state=at.cursor.state), reason_text, output, "no_inbox", messages)
+            return _ask(at, step, cursor, output, messages)
         case Accept():
             return _accepted(at, step, cursor, output, messages)
         case Fail():
@@ -126,6 +125,27 @@ def spawned(
         width=at.caps.max_parallel_nodes,
         max_nodes=at.caps.max_tree_nodes,
     )
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+def _ask(at: Surroundings, step: AskUser, cursor: NodeCursor, output: Any, messages: tuple[Effect, ...]) -> Transition:
+    """The root waits for the answer as for a child; any other node is done, and its next sibling asks."""
+    phase, note = step.state.phase.value, _note(at, output)
+    if step.as_child:
+        children = spawned(at, cursor, (step.task,), at.cursor.task_spec, TaskKind.WORKER)
+        cursor = replace(cursor, spawned=cursor.spawned + 1)
+        return fan_out(phase, cursor.to_json(), note=note, children=children, effects=messages)
+    behind = (*at.view.node.order_key, 1)
+    above = cursor.position.rpartition("-")[0]
+    below = NodeCursor(task_spec=step.task.task_spec, position=child_position(above, behind))
+    question = NewChild(order_key=behind, kind=TaskKind.USER_INPUT.value, goal=step.task.goal, phase=ASK,
+                        cursor=below.to_json())  # fmt: skip
+    kept = gathered(at.own_material, "a person was asked instead")
+    result: tuple[Effect, ...] = (WriteArtifact(key=RESULT, content=kept),) if kept else ()
+    effects = (*messages, *result, SpawnSibling(child=question))
+    return finish(phase, cursor.to_json(), note=note, effects=effects, reason=Reason.ASKED)
 
 
 # --- recipe calls -----------------------------------------------------------------------------------------------------

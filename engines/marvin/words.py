@@ -1,8 +1,21 @@
-"""The words of Marvin: phases, kinds of tasks, and what a model may choose in each phase. Imports nothing of ours."""
+"""The words of Marvin: phases, kinds of tasks, and what a model may choose in each phase."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+
+from engines.inbox.words import Criticality, InputType
+
+__all__ = [
+    "Criticality",
+    "InputType",
+    "Phase",
+    "PostChildrenAction",
+    "ReflectAction",
+    "ScopeAction",
+    "TaskKind",
+    "Verdict",
+]
 
 
 class Phase(StrEnum):
@@ -54,24 +67,3 @@ class Verdict(StrEnum):
     RETRY_CONCLUDE = "RETRY_CONCLUDE"
     NEED_MORE_DATA = "NEED_MORE_DATA"
     HARD_FAIL = "HARD_FAIL"
-
-
-class InputType(StrEnum):
-    """Kinds of inbox items a worker may ask for."""
-
-    APPROVAL = "APPROVAL"
-    DECISION = "DECISION"
-    FEEDBACK = "FEEDBACK"
-    ORDERING = "ORDERING"
-    STRUCTURE_EDIT = "STRUCTURE_EDIT"
-    OUTPUT_TEXT = "OUTPUT_TEXT"
-    OUTPUT_IMAGE = "OUTPUT_IMAGE"
-    OUTPUT_DOCUMENT = "OUTPUT_DOCUMENT"
-
-
-class Criticality(StrEnum):
-    """How much an inbox item presses."""
-
-    LOW = "LOW"
-    NORMAL = "NORMAL"
-    CRITICAL = "CRITICAL"

@@ -18,10 +18,14 @@ from models.store.commit_sql import Shape, statement
 from models.store.database import Database
 from models.transition import (
     AppendMessage,
+    AskUser,
     CloseProcess,
+    NewChild,
     SpawnChildren,
     SpawnProcess,
+    SpawnSibling,
     Transition,
+    WithdrawQuestion,
     WriteArtifact,
     WriteDocument,
 )
@@ -79,6 +83,9 @@ class _Effects:
     documents: dict[str, dict[str, Any]]
     child_mode: ChildMode | None = None
     max_nodes: int | None = None
+    sibling: NewChild | None = None
+    question: AskUser | None = None
+    withdraws: bool = False
     close: CloseProcess | None = None
 
 
@@ -105,17 +112,13 @@ def _sort_effects(transition: Transition) -> _Effects:
                 width = 1 if effect.mode is ChildMode.SEQUENTIAL else effect.width or len(effect.children)
                 ordered = sorted(effect.children, key=lambda child: child.order_key)
                 for place, child in enumerate(ordered):
-                    due = place < width
-                    found.children.append(
-                        {
-                            "order_key": list(child.order_key),
-                            "kind": child.kind,
-                            "goal": child.goal,
-                            "phase": child.phase,
-                            "cursor": child.cursor,
-                            "due": due,
-                        }
-                    )
+                    found.children.append(_child_row(child) | {"due": place < width})
+            case SpawnSibling():
+                found.sibling = effect.child
+            case AskUser():
+                found.question = effect
+            case WithdrawQuestion():
+                found.withdraws = True
             case SpawnProcess():
                 found.processes.append(
                     {
@@ -137,6 +140,16 @@ def _sort_effects(transition: Transition) -> _Effects:
             case _:
                 assert_never(effect)
     return found
+
+
+def _child_row(child: NewChild) -> dict[str, Any]:
+    return {
+        "order_key": list(child.order_key),
+        "kind": child.kind,
+        "goal": child.goal,
+        "phase": child.phase,
+        "cursor": child.cursor,
+    }
 
 
 def commit_turn(
@@ -171,6 +184,7 @@ def commit_turn(
         "child_mode": effects.child_mode,
         "new_children": len(effects.children),
         "max_nodes": effects.max_nodes,
+        "new_siblings": 0 if effects.sibling is None else 1,
         "new_calls": len(effects.processes),
         "parked_on_calls": step.status is NodeStatus.WAITING and step.reason is Reason.CALLED,
         "delay": None if step.settled or step.delay_seconds is None else float(step.delay_seconds),
@@ -197,6 +211,10 @@ def commit_turn(
         "processes": cleaner.json(effects.processes),
         "documents": cleaner.json(list(effects.documents.values())),
     }
+    if effects.sibling:
+        params["sibling"] = cleaner.json([_child_row(effects.sibling)])
+    if effects.question:
+        params |= _question_params(effects.question, cleaner)
     if effects.close:
         params |= {"close_reason": effects.close.reason.value, "result": cleaner.json(effects.close.result)}
     if call:
@@ -214,6 +232,9 @@ def commit_turn(
         children=bool(effects.children),
         processes=bool(effects.processes),
         documents=bool(effects.documents),
+        sibling=effects.sibling is not None,
+        asks=effects.question is not None,
+        withdraws=effects.withdraws,
         ledger=call is not None,
     )
     try:
@@ -226,6 +247,20 @@ def commit_turn(
             raise TreeFull(f"process {view.process.id} has no room for {len(effects.children)} more nodes")
         raise StaleTurn(f"node {view.node.id} turn {claim.lease.turn}: the lease was lost, nothing was written")
     return _committed(view, step, rows, closed=effects.close is not None)
+
+
+def _question_params(question: AskUser, cleaner: Cleaner) -> dict[str, Any]:
+    return {
+        "question_type": question.type,
+        "question_criticality": question.criticality,
+        "question_title": cleaner.text(question.title),
+        "question_body": cleaner.text(question.body),
+        "question_payload": cleaner.json(question.payload),
+        "question_owner": None if question.owner is None else cleaner.text(question.owner),
+        "question_ttl": float(question.ttl_seconds),
+        "question_answer": None if question.answer is None else cleaner.json(question.answer),
+        "question_answered_by": question.answered_by,
+    }
 
 
 def _call_params(call: CallRecord) -> dict[str, Any]:
@@ -254,6 +289,12 @@ def _check(view: View, step: Transition, effects: _Effects) -> None:
         raise BadTransition("a node awaits children exactly when it spawns some")
     if effects.processes and step.status is not NodeStatus.WAITING:
         raise BadTransition("a node that called a process must be parked")
+    if effects.sibling and not (step.settled and view.node.parent_id is not None):
+        raise BadTransition("only a settled node below the root is followed by a new sibling")
+    if effects.question and step.status is not NodeStatus.WAITING:
+        raise BadTransition("a node that asks a person must be parked")
+    if effects.question and (step.delay_seconds is None) != (effects.question.answer is None):
+        raise BadTransition("a node that asks is due at once exactly when its question is answered already")
     waits = step.settled or step.awaiting_post_children or step.status is NodeStatus.WAITING
     if step.delay_seconds is None and not waits:
         raise BadTransition("a node that is neither settled nor waiting must have a due time")

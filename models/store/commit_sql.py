@@ -1,8 +1,8 @@
 """The text of the commit: parts hung off ``moved``, put together once for each shape of commit.
 
 Lock order, the same in every statement of the store: processes before nodes, ancestors before descendants, a node
-before its parent, nodes before documents, documents by path. (Parts the final SELECT reads, those that lock nodes, run
-before those it does not, the documents.)
+before its parent, nodes before inbox items and documents, documents by path. (Parts the final SELECT reads, those that
+lock nodes, run before those it does not: items and documents.)
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ class Shape:
     children: bool
     processes: bool
     documents: bool
+    sibling: bool
+    asks: bool
+    withdraws: bool
     ledger: bool
 
 
@@ -98,6 +101,40 @@ _CHILDREN = """children AS (
          AS c (order_key bigint[], kind text, goal text, phase text, cursor jsonb, due boolean)
   RETURNING id, turn, due_at)"""
 
+# Right behind the node, whatever its parent's mode: in a sequential one it is this node's turn that has just ended.
+_SIBLING = """siblings AS (
+  INSERT INTO nodes (process_id, parent_id, order_key, depth, kind, goal, phase, cursor, due_at, next_hint_at)
+  SELECT %(process)s, moved.parent_id, s.order_key, moved.depth, s.kind, s.goal, s.phase, s.cursor,
+         now(), now() + make_interval(secs => %(hint_grace)s)
+    FROM moved, json_to_recordset(%(sibling)s::json)
+         AS s (order_key bigint[], kind text, goal text, phase text, cursor jsonb)
+  RETURNING id, turn
+), pointed AS (
+  INSERT INTO artifacts (node_id, key, content)
+  SELECT moved.id, 'awaitingUserInputNode', siblings.id::text FROM moved, siblings)"""
+
+_QUESTION = """asked AS (
+  INSERT INTO inbox_items (tenant, project, process_id, node_id, type, criticality, title, body, payload, owner,
+                           expires_at, status, answer, answered_by, resolved_by, answered_at)
+  SELECT owner.tenant, owner.project, owner.id, moved.id, %(question_type)s, %(question_criticality)s,
+         %(question_title)s, %(question_body)s, %(question_payload)s::json, %(question_owner)s::text,
+         now() + make_interval(secs => %(question_ttl)s),
+         CASE WHEN %(question_answer)s::jsonb IS NULL THEN 'PENDING' ELSE 'ANSWERED' END, %(question_answer)s::jsonb,
+         %(question_answered_by)s::text,
+         CASE WHEN %(question_answer)s::jsonb IS NOT NULL THEN 'AUTO_DEFAULT' END,
+         CASE WHEN %(question_answer)s::jsonb IS NOT NULL THEN now() END
+    FROM moved, processes owner WHERE owner.id = %(process)s)"""
+
+_WITHDRAW = """withdrawn AS (
+  UPDATE inbox_items i SET status = 'EXPIRED', resolved_by = 'EXPIRY', answered_at = now()
+    FROM moved WHERE i.node_id = moved.id AND i.status = 'PENDING')"""
+
+# The fast path: this node was the last at work. The sweeper finds the other cases (``store.inbox.block_waiting``).
+_BLOCKS = """status = CASE WHEN status = 'RUNNING' AND %(delay)s::float8 IS NULL AND NOT EXISTS (
+    SELECT 1 FROM nodes n WHERE n.process_id = %(process)s AND n.id <> %(node)s AND n.settled_at IS NULL
+       AND (n.due_at IS NOT NULL OR n.lease_expires_at IS NOT NULL OR n.open_calls > 0))
+  THEN 'BLOCKED' ELSE status END"""
+
 _SUB_PROCESSES = """subs AS (
   INSERT INTO processes (id, root_id, parent_node_id, parent_key, tenant, project, engine, recipe_name, priority,
                          trace_context)
@@ -121,10 +158,10 @@ _SUB_NODES = """sub_nodes AS (
 
 _FAN_IN = """fan_in AS (
   UPDATE nodes parent
-     SET open_children = parent.open_children - 1,
-         due_at = CASE WHEN parent.open_children = 1 AND parent.awaiting_post_children THEN now()
+     SET open_children = parent.open_children - 1 + %(new_siblings)s,
+         due_at = CASE WHEN parent.open_children + %(new_siblings)s = 1 AND parent.awaiting_post_children THEN now()
                        ELSE parent.due_at END,
-         next_hint_at = CASE WHEN parent.open_children = 1 AND parent.awaiting_post_children
+         next_hint_at = CASE WHEN parent.open_children + %(new_siblings)s = 1 AND parent.awaiting_post_children
                              THEN now() + make_interval(secs => %(hint_grace)s) ELSE parent.next_hint_at END
     FROM moved WHERE parent.id = moved.parent_id AND parent.open_children > 0
   RETURNING parent.id, parent.turn, parent.due_at)"""
@@ -161,7 +198,7 @@ _SETTLE_BUDGET = """used_calls = used_calls + %(spent_calls)s, used_tokens = use
 @lru_cache(maxsize=256)
 def statement(shape: Shape) -> str:
     """The commit of this shape; see ``models.store.commit`` for its parameters."""
-    exclusive = shape.closes or shape.children or (shape.counted and shape.is_root)
+    exclusive = shape.closes or shape.children or shape.sibling or shape.asks or (shape.counted and shape.is_root)
     parts = []
     source = "processes"
     if shape.counted and not shape.is_root:
@@ -176,14 +213,15 @@ def statement(shape: Shape) -> str:
     )
     parts.append(_MOVED)
     parts.append(_PHASE_RECORD)
-    if shape.messages:
-        parts.append(_MESSAGES)
-    if shape.artifacts:
-        parts.append(_ARTIFACTS)
-    if shape.documents:
-        parts.append(_DOCUMENTS)
-    if shape.ledger:
-        parts.append(_LEDGER)
+    plain = (
+        (shape.messages, _MESSAGES),
+        (shape.artifacts, _ARTIFACTS),
+        (shape.documents, _DOCUMENTS),
+        (shape.ledger, _LEDGER),
+        (shape.asks, _QUESTION),
+        (shape.withdraws, _WITHDRAW),
+    )
+    parts += [part for wanted, part in plain if wanted]
     due = ["SELECT 'own' AS source, id, turn, NULL::text AS engine, NULL::int AS priority FROM moved"]
     if shape.children:
         parts.append(_CHILDREN)
@@ -194,12 +232,14 @@ def statement(shape: Shape) -> str:
             "SELECT 'process', n.id, n.turn, s.engine, s.priority FROM sub_nodes n JOIN subs s ON s.id = n.process_id"
         )
     if shape.settles and shape.has_parent:
-        parts += [_FAN_IN, _NEXT_SIBLING]
+        parts += [_FAN_IN, _SIBLING if shape.sibling else _NEXT_SIBLING]
         due.append("SELECT 'parent', id, turn, NULL, NULL FROM fan_in WHERE due_at = now()")
-        due.append("SELECT 'sibling', id, turn, NULL, NULL FROM next_sibling")
+        due.append(f"SELECT 'sibling', id, turn, NULL, NULL FROM {'siblings' if shape.sibling else 'next_sibling'}")
     sets = []
-    if shape.children:
-        sets.append("node_count = node_count + %(new_children)s")
+    if shape.children or shape.sibling:
+        sets.append("node_count = node_count + %(new_children)s + %(new_siblings)s")
+    if shape.asks:
+        sets.append(_BLOCKS)
     if shape.closes:
         sets.append("status = 'CLOSED', close_reason = %(close_reason)s, closed_at = now()")
         # A sub-process's result is read by its caller's next turn; nobody else waits for it.

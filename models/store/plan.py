@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from models.records import ChildRow, NodeStatus, PhaseRow, PlanRow, PlanView
+from models.records import ChildRow, InboxItem, NodeStatus, PhaseRow, PlanRow, PlanView
 from models.store.database import Database
+from models.store.inbox import COLUMNS, item_of
 
 SIBLINGS_EACH_SIDE = 40
 CHILDREN_SHOWN = 200
@@ -19,6 +20,11 @@ GOAL_CHARS = 400
 SUMMARY_CHARS = 200
 RESULT_CHARS = 20_000
 ALL_RESULTS_CHARS = 400_000
+ANSWERS = 20
+
+# Of other nodes only what a prompt shows of an answered question.
+_ITEM = ", ".join(f"i.{name}" for name in COLUMNS)
+_ANSWERED = _ITEM.replace("i.payload", "'{}'::json").replace("i.body", f"left(i.body, {GOAL_CHARS})")
 
 # Every part goes by an index whatever the planner thinks of a parent with very many children: OFFSET 0 and ORDER BY are
 # there to keep it from reading the whole table.
@@ -70,8 +76,15 @@ WITH RECURSIVE path AS (
     FROM (SELECT turn, phase, iteration, model FROM phase_records
            WHERE node_id = %(node)s AND model IS NOT NULL ORDER BY turn DESC LIMIT {HISTORY}) r
 )
-SELECT p.node_count, plan.rows, results.rows, past.rows, (SELECT array_agg(id ORDER BY up DESC) FROM path)
+SELECT p.node_count, plan.rows, results.rows, past.rows, (SELECT array_agg(id ORDER BY up DESC) FROM path),
+       EXISTS (SELECT 1 FROM inbox_items i WHERE i.process_id = p.id)
   FROM processes p, plan, results, past WHERE p.id = %(process)s
+"""
+
+_QUESTION = f"SELECT {_ITEM} FROM inbox_items i WHERE i.node_id = %(node)s"
+_ANSWERS = f"""
+SELECT {_ANSWERED} FROM inbox_items i
+ WHERE i.process_id = %(process)s AND i.status = 'ANSWERED' ORDER BY i.answered_at DESC, i.id DESC LIMIT {ANSWERS}
 """
 
 _TREE = f"""
@@ -89,7 +102,8 @@ SELECT n.id, n.parent_id, n.order_key, n.kind,
 def load_plan(database: Database, process_id: UUID, node_id: int) -> PlanView:
     """The tree around a node as it is now. Siblings and children far away in order are left out and only counted."""
     rows = database.statement(_PLAN, {"node": node_id, "process": process_id})
-    node_count, plan, children, history, path = rows[0]
+    node_count, plan, children, history, path, has_asked = rows[0]
+    question, answers = _inbox(database, process_id, node_id) if has_asked else (None, ())
     return PlanView(
         node_count=node_count,
         rows=tuple(_row(row) for row in plan or ()),
@@ -107,7 +121,15 @@ def load_plan(database: Database, process_id: UUID, node_id: int) -> PlanView:
             for row in children or ()
         ),
         history=tuple(PhaseRow(phase=row[0], iteration=row[1], model=row[2]) for row in history or ()),
+        question=question,
+        answers=answers,
     )
+
+
+def _inbox(database: Database, process_id: UUID, node_id: int) -> tuple[InboxItem | None, tuple[InboxItem, ...]]:
+    own = database.statement(_QUESTION, {"node": node_id})
+    answered = database.statement(_ANSWERS, {"process": process_id})
+    return item_of(own[0]) if own else None, tuple(item_of(row) for row in reversed(answered))
 
 
 def tree(database: Database, process_id: UUID, *, limit: int = 500) -> tuple[PlanRow, ...]:

@@ -85,6 +85,10 @@ UPDATE nodes SET status = CASE WHEN status IN ('DONE', 'FAILED') AND NOT awaitin
        lease_expires_at = NULL, reserved_calls = 0, reserved_tokens = 0, reserved_cost_usd = 0, settled_at = now()
  WHERE process_id = :id AND settled_at IS NULL
 """)
+_CLOSE_ITEMS = text("""
+UPDATE inbox_items SET status = 'DISMISSED', resolved_by = 'PROCESS', answered_at = now()
+ WHERE process_id = :id AND status = 'PENDING'
+""")
 _HOLDS = text("SELECT 1 FROM nodes WHERE id = :node AND turn = :turn AND fence = :fence FOR NO KEY UPDATE")
 _INSERT_RESULT = text("INSERT INTO results (process_id, wrapper) VALUES (:id, CAST(:wrapper AS json))")
 _RESULT_MESSAGE = text("""
@@ -289,6 +293,7 @@ def _close_tree(
             dumped = cleaner.json(wrapper)
             connection.execute(_CLOSE, {"id": each_id, "reason": reason.value})
             connection.execute(_SETTLE_NODES, {"id": each_id, "status": status, "failure": cleaner.text(failure)})
+            connection.execute(_CLOSE_ITEMS, {"id": each_id})
             connection.execute(_INSERT_RESULT, {"id": each_id, "wrapper": dumped})
             connection.execute(_RESULT_MESSAGE, {"id": each_id, "content": dumped})
             if parent_node_id is not None:

@@ -19,7 +19,7 @@ from models.store.database import Database, Row
 
 log = logging.getLogger(__name__)
 
-_OPEN = "('INIT', 'RUNNING', 'BLOCKED')"
+OPEN = "('INIT', 'RUNNING', 'BLOCKED')"
 
 _TAKE_BACK = f"""
 WITH expired AS (
@@ -32,13 +32,13 @@ WITH expired AS (
     FROM expired WHERE n.id = expired.id
   RETURNING n.id, n.turn, n.process_id
 )
-SELECT t.id, t.turn, p.engine, p.priority, p.status IN {_OPEN} FROM taken t JOIN processes p ON p.id = t.process_id
+SELECT t.id, t.turn, p.engine, p.priority, p.status IN {OPEN} FROM taken t JOIN processes p ON p.id = t.process_id
 """
 
 _REPUBLISH = f"""
 WITH overdue AS (
   SELECT n.id FROM nodes n JOIN processes p ON p.id = n.process_id
-   WHERE n.next_hint_at <= now() AND n.lease_expires_at IS NULL AND n.due_at <= now() AND p.status IN {_OPEN}
+   WHERE n.next_hint_at <= now() AND n.lease_expires_at IS NULL AND n.due_at <= now() AND p.status IN {OPEN}
    ORDER BY n.next_hint_at LIMIT %(batch)s OFFSET %(skip)s FOR NO KEY UPDATE OF n SKIP LOCKED
 ), hinted AS (
   UPDATE nodes n
@@ -57,7 +57,7 @@ _REPUBLISH_LOST = f"""
 WITH lost AS (
   SELECT n.id FROM nodes n JOIN processes p ON p.id = n.process_id
    WHERE n.due_at <= now() - make_interval(secs => %(age)s) AND n.lease_expires_at IS NULL
-     AND p.engine = ANY(%(engines)s::text[]) AND p.status IN {_OPEN}
+     AND p.engine = ANY(%(engines)s::text[]) AND p.status IN {OPEN}
      -- Hinted here a moment ago (by this sweep or another one): the message may be on its way to a worker.
      AND (n.hints <> 0 OR n.next_hint_at IS NULL
           OR n.next_hint_at <= now() + make_interval(secs => %(grace)s - %(age)s))
@@ -82,7 +82,7 @@ WITH ready AS (
     FROM ready WHERE n.id = ready.id
   RETURNING n.id, n.turn, n.process_id
 )
-SELECT w.id, w.turn, p.engine, p.priority, p.status IN {_OPEN} FROM woken w JOIN processes p ON p.id = w.process_id
+SELECT w.id, w.turn, p.engine, p.priority, p.status IN {OPEN} FROM woken w JOIN processes p ON p.id = w.process_id
 """
 
 _WAKE_CALLERS = f"""
@@ -96,7 +96,7 @@ WITH ready AS (
     FROM ready WHERE n.id = ready.id
   RETURNING n.id, n.turn, n.process_id
 )
-SELECT w.id, w.turn, p.engine, p.priority, p.status IN {_OPEN} FROM woken w JOIN processes p ON p.id = w.process_id
+SELECT w.id, w.turn, p.engine, p.priority, p.status IN {OPEN} FROM woken w JOIN processes p ON p.id = w.process_id
 """
 
 # Past the deadline nothing waits any longer: parked and delayed nodes become due, and their engine concludes. The clock
@@ -104,7 +104,7 @@ SELECT w.id, w.turn, p.engine, p.priority, p.status IN {_OPEN} FROM woken w JOIN
 _WAKE_OVERDUE = f"""
 WITH late AS (
   SELECT n.id FROM processes root
-    JOIN processes p ON p.root_id = root.id AND p.status IN {_OPEN}
+    JOIN processes p ON p.root_id = root.id AND p.status IN {OPEN}
     JOIN nodes n ON n.process_id = p.id
    WHERE root.deadline_at <= now() AND root.status <> 'CLOSED' AND n.settled_at IS NULL AND n.lease_expires_at IS NULL
      AND (n.due_at IS NULL OR n.due_at > clock_timestamp()) AND NOT n.awaiting_post_children AND n.status <> 'PENDING'
@@ -114,12 +114,12 @@ WITH late AS (
     FROM late WHERE n.id = late.id
   RETURNING n.id, n.turn, n.process_id
 )
-SELECT w.id, w.turn, p.engine, p.priority, p.status IN {_OPEN} FROM woken w JOIN processes p ON p.id = w.process_id
+SELECT w.id, w.turn, p.engine, p.priority, p.status IN {OPEN} FROM woken w JOIN processes p ON p.id = w.process_id
 """
 
 _POISONED = f"""
 SELECT DISTINCT n.process_id FROM nodes n JOIN processes p ON p.id = n.process_id
- WHERE n.losses >= {HARD_LOSSES} AND n.lease_expires_at IS NULL AND n.settled_at IS NULL AND p.status IN {_OPEN}
+ WHERE n.losses >= {HARD_LOSSES} AND n.lease_expires_at IS NULL AND n.settled_at IS NULL AND p.status IN {OPEN}
  LIMIT %(batch)s
 """
 
@@ -135,7 +135,9 @@ SELECT s.id FROM processes s JOIN nodes caller ON caller.id = s.parent_node_id
 """
 
 
-def _turns(database: Database, sql: str, *, batch: int, **params: Any) -> list[Turn]:
+def repaired(database: Database, sql: str, *, batch: int, **params: Any) -> list[Turn]:
+    """Run one repair and return the turns to publish. ``sql`` takes ``batch``, ``skip`` and ``grace``, and selects node
+    id, turn, engine, priority and whether the process is open."""
     params["grace"] = HINT_GRACE_SECONDS
     try:
         rows = database.statement(sql, {**params, "batch": batch, "skip": 0})
@@ -163,32 +165,32 @@ def _one_by_one(database: Database, sql: str, batch: int, params: dict[str, Any]
 
 def take_back_expired(database: Database, *, batch: int) -> list[Turn]:
     """Free leases whose holder did not extend them in time, counting one worker loss each."""
-    return _turns(database, _TAKE_BACK, batch=batch)
+    return repaired(database, _TAKE_BACK, batch=batch)
 
 
 def republish_due(database: Database, *, batch: int, longest_seconds: float = 300.0) -> list[Turn]:
     """Due turns whose hint is overdue; each is hinted again after twice as long, up to ``longest_seconds``."""
-    return _turns(database, _REPUBLISH, batch=batch, longest=longest_seconds)
+    return repaired(database, _REPUBLISH, batch=batch, longest=longest_seconds)
 
 
 def republish_lost(database: Database, engines: list[str], *, batch: int, age_seconds: float) -> list[Turn]:
     """Turns of engines whose queue is empty, due for at least ``age_seconds``: their messages are gone."""
-    return _turns(database, _REPUBLISH_LOST, batch=batch, age=age_seconds, engines=engines)
+    return repaired(database, _REPUBLISH_LOST, batch=batch, age=age_seconds, engines=engines)
 
 
 def reactivate_parents(database: Database, *, batch: int) -> list[Turn]:
     """Parents whose whole subtree is settled. The commit's counter is the fast path, this is the guarantee."""
-    return _turns(database, _REACTIVATE_PARENTS, batch=batch)
+    return repaired(database, _REACTIVATE_PARENTS, batch=batch)
 
 
 def wake_callers(database: Database, *, batch: int) -> list[Turn]:
     """Nodes parked on sub-processes that are all closed."""
-    return _turns(database, _WAKE_CALLERS, batch=batch)
+    return repaired(database, _WAKE_CALLERS, batch=batch)
 
 
 def wake_overdue(database: Database, *, batch: int) -> list[Turn]:
     """Waiting nodes of processes past their deadline."""
-    return _turns(database, _WAKE_OVERDUE, batch=batch)
+    return repaired(database, _WAKE_OVERDUE, batch=batch)
 
 
 def poisoned_processes(database: Database, *, batch: int) -> list[UUID]:

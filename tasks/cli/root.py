@@ -28,6 +28,10 @@ SECTIONS = {
         "history": ("tasks.cli.show:history", "A job's phases and messages."),
         "dead-letters": ("tasks.cli.show:dead_letters", "Messages nobody could act on."),
     },
+    "Questions to people": {
+        "inbox": ("tasks.cli.inbox:inbox", "List, show, answer, dismiss questions."),
+        "answer": ("tasks.cli.inbox:answer", "Answer a question; its job goes on."),
+    },
     "Documents": {
         "docs": ("tasks.cli.docs:docs", "List, print, store, delete documents."),
     },

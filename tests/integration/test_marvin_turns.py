@@ -398,20 +398,6 @@ def test_post_actions_that_cannot_be_carried_out_leave_the_node_done(stage: Stag
     assert "reserved" in problems[1]
 
 
-def test_a_question_ends_clearly_while_there_is_no_inbox(stage: Stage) -> None:
-    ask = {"action": "NEEDS_USER_INPUT", "userInput": {"type": "DECISION", "title": "Which one?"}, "reason": "x"}
-    question = {"goal": "Ask Bob", "taskKind": "USER_INPUT", "taskSpec": {"title": "Which?"}}
-    rig, _ = stage(tree({GOAL: subtasks("A", question, "B"), "A": ask}))
-    process = submit_plan(rig, GOAL)
-    rig.drain()
-    wrapper = closed_plan(rig, process)
-    assert [status for _, _, status in nodes_of(rig, process)] == ["FAILED", "FAILED", "DONE"]
-    assert wrapper["result"].count("has no inbox yet") == 2
-    process = submit_plan(rig, "A")
-    rig.drain()
-    assert closed_plan(rig, process, "FAILED")["error"] == "no_inbox"
-
-
 def test_the_tree_is_never_larger_than_its_limit(stage: Stage) -> None:  # 95
     rig, model = stage(tree({GOAL: subtasks(*"ABCDEFG")}))
     process = submit_plan(rig, GOAL, maxTreeNodes=4)

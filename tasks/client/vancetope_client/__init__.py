@@ -11,6 +11,7 @@
 
 from vancetope_client.client import Client
 from vancetope_client.errors import (
+    AnswerRefused,
     BackendFailed,
     ClientError,
     InvalidSubmission,
@@ -21,6 +22,7 @@ from vancetope_client.errors import (
 from vancetope_client.job import Job
 
 __all__ = [
+    "AnswerRefused",
     "BackendFailed",
     "Client",
     "ClientError",

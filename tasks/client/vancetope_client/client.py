@@ -10,9 +10,19 @@ from typing import Any, Self
 from celery import Celery
 from celery.exceptions import TimeoutError as CeleryTimeout
 
-from vancetope_client.errors import InvalidSubmission, NoAnswer
+from vancetope_client.errors import AnswerRefused, InvalidSubmission, NoAnswer
 from vancetope_client.job import Job
-from vancetope_client.payload import CONTROL_QUEUE, SUBMIT, URGENT_QUEUE, checked_id, new_id, submission
+from vancetope_client.payload import (
+    CONTROL_QUEUE,
+    INBOX_ANSWER,
+    INBOX_DISMISS,
+    INBOX_LIST,
+    SUBMIT,
+    URGENT_QUEUE,
+    checked_id,
+    new_id,
+    submission,
+)
 from vancetope_client.translation import translated
 
 ANSWER_SECONDS = 10.0
@@ -100,6 +110,44 @@ class Client:
     def job(self, id: str | uuid.UUID) -> Job:
         """A job submitted earlier, or by somebody else. Asks nobody whether it exists."""
         return Job(self, checked_id(id), None)
+
+    def inbox(
+        self,
+        *,
+        status: str | None = "PENDING",
+        owner: str | None = None,
+        limit: int = 100,
+        timeout: float | None = None,
+    ) -> list[dict[str, Any]]:
+        """Questions to people in this client's tenant and project, the pressing ones first, as many as fit an answer.
+
+        status: ``PENDING``, ``ANSWERED``, ``DISMISSED``, ``EXPIRED`` or ``None`` for all. owner: only this person's and
+        those that are nobody's.
+        """
+        found = self.ask(INBOX_LIST, self._tenant, self._project, status, owner, limit, timeout=timeout)
+        items: list[dict[str, Any]] = found["items"]
+        return items
+
+    def answer(self, item_id: int, answer: Mapping[str, Any], *, by: str, timeout: float | None = None) -> str:
+        """Answer a question; its job goes on. The same answer again is fine, a second one is refused.
+
+        answer: the value in the shape of the question's type (``{"approved": True}``, ``{"chosen": "…"}``, ``{"text":
+        "…"}`` …), or ``{"outcome": "INSUFFICIENT_INFO" or "UNDECIDABLE", "reason": "…"}``. by: who answers.
+
+        Returns ``STORED``, or ``SAME`` when this very answer was there. Raises :class:`AnswerRefused`.
+        """
+        return self._accepted(self.ask(INBOX_ANSWER, item_id, dict(answer), by, self._tenant, timeout=timeout))
+
+    def dismiss(self, item_id: int, *, by: str, timeout: float | None = None) -> str:
+        """Close a question without an answer: the part of the plan that asked fails. Raises :class:`AnswerRefused`."""
+        return self._accepted(self.ask(INBOX_DISMISS, item_id, by, self._tenant, timeout=timeout))
+
+    @staticmethod
+    def _accepted(said: dict[str, Any]) -> str:
+        outcome: str = said["outcome"]
+        if outcome not in ("STORED", "SAME"):
+            raise AnswerRefused(said["message"], outcome)
+        return outcome
 
     def send(self, payload: Mapping[str, Any]) -> None:
         """Publish a submission as it is. For :class:`Job`, which sends a lost one again."""

@@ -7,6 +7,7 @@
     ├── Unreachable (also ConnectionError)    broker or result backend cannot be reached
     ├── NoAnswer (also TimeoutError)          no worker of the backend answered a question in time
     ├── JobTimeout (also TimeoutError)        the job is not closed yet; it goes on
+    ├── AnswerRefused (also ValueError)       the inbox does not take this answer; ``code`` says why
     └── BackendFailed                         a worker answered with an error instead of an answer
 
 A job that *ends badly* raises nothing: its result is a wrapper with ``"success": False``.
@@ -33,6 +34,22 @@ class NoAnswer(ClientError, TimeoutError):
 
 class JobTimeout(ClientError, TimeoutError):
     """The job is not closed yet. It goes on; ask again later."""
+
+
+class AnswerRefused(ClientError, ValueError):
+    """The inbox does not take this answer or dismissal; nothing was changed.
+
+    code: ``INVALID`` (does not fit the question), ``OTHER`` (a different answer was accepted before), ``EXPIRED``,
+    ``CLOSED`` (dismissed, or its job has ended), ``FOREIGN`` (somebody else's question) or ``UNKNOWN``.
+    """
+
+    def __init__(self, message: str, code: str = "INVALID") -> None:
+        super().__init__(message, code)
+        self.message = message
+        self.code = code
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class BackendFailed(ClientError):

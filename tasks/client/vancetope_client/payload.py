@@ -20,6 +20,9 @@ RESULT = "vancetope.result"
 STOP = "vancetope.stop"
 SUSPEND = "vancetope.suspend"
 RESUME = "vancetope.resume"
+INBOX_LIST = "vancetope.inbox.list"
+INBOX_ANSWER = "vancetope.inbox.answer"
+INBOX_DISMISS = "vancetope.inbox.dismiss"
 
 PRIORITIES = ("high", "normal", "low")
 LIMITS = ("maxCalls", "maxTokens", "maxCostUsd", "deadlineSeconds")

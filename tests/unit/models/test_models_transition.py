@@ -133,7 +133,8 @@ def test_a_calls_tokens_are_all_its_tokens() -> None:
 
 PLAIN = Shape(
     settles=False, has_parent=False, closes=False, has_caller=False, counted=False, is_root=True, messages=False,
-    artifacts=False, children=False, processes=False, documents=False, ledger=False,
+    artifacts=False, children=False, processes=False, documents=False, sibling=False, asks=False,
+    withdraws=False, ledger=False,
 )  # fmt: skip
 
 
@@ -144,6 +145,9 @@ PLAIN = Shape(
         ({"closes": True, "settles": True}, "FOR NO KEY UPDATE"),
         ({"counted": True}, "FOR NO KEY UPDATE"),
         ({"children": True}, "FOR NO KEY UPDATE"),
+        ({"sibling": True, "settles": True, "has_parent": True}, "FOR NO KEY UPDATE"),
+        ({"asks": True}, "FOR NO KEY UPDATE"),
+        ({"withdraws": True}, "FOR SHARE"),
         ({"counted": True, "is_root": False}, "FOR SHARE"),
     ],
 )
