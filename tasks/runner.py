@@ -29,7 +29,7 @@ from engines.base import (
 from engines.llm.base import ErrorKind, LlmError, LlmRequest
 from engines.llm.catalogue import Candidate
 from engines.llm.policy import FailureCounts, GiveUp, StepDown, next_step
-from models.records import Reason, Turn, View
+from models.records import Reason, View
 from models.store.claim import MAX_LOSSES, Claim, claim_turn, postpone_turn, reserve_budget, why_refused
 from models.store.clean import NotStorable
 from models.store.commit import BadTransition, Committed, StaleTurn, TreeFull, commit_turn
@@ -157,7 +157,7 @@ class TurnRunner:
         faults.reach("after_commit")
         self._announce(claim.view, transition, committed)
         keep = committed.next_turn if keep_next else None
-        self._publish([turn for turn in committed.due if turn is not keep])
+        self._publisher.publish([turn for turn in committed.due if turn is not keep])
         faults.reach("after_publish")
         return committed
 
@@ -395,7 +395,3 @@ class TurnRunner:
         if process.parent_node_id is None:
             close = next(effect for effect in transition.effects if isinstance(effect, CloseProcess))
             self._background.deliver(Delivery(process_id=process.id, wrapper=close.result, callback=process.callback))
-
-    def _publish(self, turns: list[Turn]) -> None:
-        if turns:
-            self._publisher.publish(turns)
