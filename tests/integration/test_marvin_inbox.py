@@ -324,7 +324,7 @@ def test_an_answer_overtakes_a_turn_that_gives_the_question_up(stage: Stage) -> 
 def test_the_answers_of_a_plan_are_shown_in_their_order_and_bounded(stage: Stage) -> None:
     questions = [{"goal": f"Ask {number}", "taskKind": "USER_INPUT"} for number in range(25)]
     rig, _ = stage(plays({(GOAL, "SCOPE"): subtasks(*questions)}))
-    process = submit_plan(rig, GOAL, defaultExecutionMode="PARALLEL")
+    process = submit_plan(rig, GOAL, defaultExecutionMode="PARALLEL", maxParallelNodes=25)
     rig.drain()
     assert len(pending(rig)) == 25
     for item in pending(rig):
