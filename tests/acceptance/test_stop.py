@@ -6,6 +6,7 @@ import pytest
 from cluster import Cluster, MakeCluster
 from fakes.provider import FakeProvider
 from fakes.wire_formats import Answer
+from processes import eventually
 from proof import assert_proven
 
 
