@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from cluster import Cluster, MakeCluster
+from cluster import Cluster, MakeCluster, eventually
 from fakes.provider import FakeProvider
 from fakes.wire_formats import Answer
-from processes import eventually
 from proof import assert_proven
 
 
