@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from engines.llm.cancel import Cancellation
 from models.records import Lease
 from models.store.claim import extend_leases
 from models.store.database import Database, DatabaseUnavailable
@@ -24,12 +25,11 @@ MAX_INTERVAL_SECONDS = 3.0
 """The longest a stopped or overdue call goes on before it is aborted."""
 
 
-class Cancel:
+class Cancel(Cancellation):
     """Tells the call made under a lease that it is no longer wanted. ``reason`` is ``lost`` or ``overdue`` once set."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._callbacks: list[Callable[[], None]] = []
+        super().__init__()
         self.reason: str | None = None
         self._since = time.monotonic()
 
@@ -37,30 +37,11 @@ class Cancel:
         """Seconds since the lease was taken."""
         return time.monotonic() - self._since
 
-    def is_set(self) -> bool:
-        return self.reason is not None
-
-    def on_cancel(self, callback: Callable[[], None]) -> Callable[[], None]:
-        with self._lock:
-            if self.reason is None:
-                self._callbacks.append(callback)
-                return lambda: self._forget(callback)
-        callback()
-        return lambda: None
-
-    def _forget(self, callback: Callable[[], None]) -> None:
-        with self._lock, contextlib.suppress(ValueError):
-            self._callbacks.remove(callback)
-
-    def set(self, reason: str) -> None:
-        """Run the callbacks, the first time only."""
-        with self._lock:
-            if self.reason is not None:
-                return
-            self.reason = reason
-            callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback()
+    def set(self, reason: str = "lost") -> None:
+        """Run the callbacks, the first time only; the first reason stands."""
+        # Before the token itself: whoever sees it set finds the reason.
+        self.reason = self.reason or reason
+        super().set()
 
 
 class Heartbeat:

@@ -17,8 +17,6 @@ from tasks.dev.state import FOLDER
 from tasks.settings import load_settings
 
 _READY = "ready"
-# What beat and the workers say at every sweep, about nothing.
-_TICKS = ("Sending due task sweep", "Task vancetope.sweep[")
 _COLOURS = ("cyan", "green", "magenta", "blue", "yellow", "bright_cyan", "bright_magenta")
 
 
@@ -79,7 +77,7 @@ def dev(
         log_level=log_level,
         environment={} if "VANCETOPE_LOG_FORMAT" in os.environ or as_json else {"VANCETOPE_LOG_FORMAT": "text"},
     )
-    ctx.exit(run_dev(options, DevLog(hidden=() if log_level == "DEBUG" else _TICKS)))
+    ctx.exit(run_dev(options, DevLog()))
 
 
 def _path(name: str) -> Path | None:
@@ -101,14 +99,11 @@ def _say_status(folder: Path, as_json: bool) -> None:
 class DevLog:
     """The stack's log lines with coloured origins, and where to look next once everything is up."""
 
-    def __init__(self, *, hidden: tuple[str, ...] = ()) -> None:
-        self._hidden = hidden
+    def __init__(self) -> None:
         self._console = out()
         self._colours: dict[str, str] = {}
 
     def __call__(self, name: str, line: str) -> None:
-        if any(word in line for word in self._hidden):
-            return
         colour = self._colours.setdefault(name, _COLOURS[len(self._colours) % len(_COLOURS)])
         try:
             self._console.print(Text.assemble((f"{name:<11}", colour), (" │ ", "dim"), plain(line)), soft_wrap=True)
