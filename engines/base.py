@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from engines.llm.base import LlmError, LlmReply, LlmRequest, ToolCall
-from models.records import DocumentWish, View
+from models.records import DocumentWish, ModelWish, View
 from models.transition import Transition, WriteDocument
 
 
@@ -161,4 +161,13 @@ class PlanningEngine(Engine, Protocol):
 
     def wished_document(self, view: View) -> DocumentWish | None:
         """The stored document that the turn of ``view`` works on."""
+        ...
+
+
+@runtime_checkable
+class ModelingEngine(Engine, Protocol):
+    """An engine that works on the project's stored model specs. Its views carry ``model``, if one is wished for."""
+
+    def wished_model(self, view: View) -> ModelWish | None:
+        """The stored model spec that the turn of ``view`` works on."""
         ...

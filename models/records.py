@@ -219,6 +219,20 @@ class StoredDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredModel:
+    """A model spec of a project in one version. ``node_id``: the node that wrote it, ``None`` for a person."""
+
+    model_id: str
+    version: int
+    spec_version: str
+    spec: dict[str, Any]
+    evolution: dict[str, Any] | None
+    process_id: UUID | None
+    node_id: int | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRow:
     """A node near the one at work. Texts are beginnings: of the goal, of the result (``summary``), of the failure."""
 
@@ -311,6 +325,14 @@ class DocumentWish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelWish:
+    """A model spec an engine asks to see; ``version`` ``None`` means the newest."""
+
+    model_id: str
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """Everything an engine decides from: bounded, never the whole tree."""
 
@@ -325,6 +347,8 @@ class View:
     """Only for engines that ask for it (``engines.base.PlanningEngine``)."""
     document: StoredDocument | None = None
     """The document the engine wished for; ``None`` also when there is no such document."""
+    model: StoredModel | None = None
+    """The model spec the engine wished for (``engines.base.ModelingEngine``); ``None`` also when there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -298,6 +298,25 @@ document_versions = Table(
     _created(),
 )
 
+model_specs = Table(
+    "model_specs",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("project", Text, primary_key=True),
+    Column("model_id", Text, primary_key=True),
+    # Counted from 1; a version is written once and never changed. The spec's own version is its author's business.
+    Column("version", Integer, primary_key=True),
+    Column("spec_version", Text, nullable=False),
+    # JSON and not JSONB: a spec's fields stay in the order in which they were written.
+    Column("spec", JSON, nullable=False),
+    Column("evolution", JSON),
+    # Who wrote it, without foreign keys: a model outlives the process it came from.
+    Column("process_id", Uuid),
+    Column("node_id", BigInteger),
+    _created(),
+    CheckConstraint("version >= 1", name="version"),
+)
+
 inbox_items = Table(
     "inbox_items",
     metadata,

@@ -45,6 +45,21 @@ class WriteDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WriteModelSpec:
+    """One version of a model of the process's project. At most one in a transition.
+
+    Nothing is written when that version exists already: of several writers one wins, and each sees in its next turn
+    which (``StoredModel.node_id``). ``evolution`` is the change that led here from the version before, if one did.
+    """
+
+    model_id: str
+    version: int
+    spec: dict[str, Any]
+    spec_version: str
+    evolution: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewChild:
     """A child node. ``order_key`` sorts among siblings; longer keys insert behind a sibling without moving rows."""
 
@@ -129,6 +144,7 @@ Effect = (
     AppendMessage
     | WriteArtifact
     | WriteDocument
+    | WriteModelSpec
     | SpawnChildren
     | SpawnSibling
     | SpawnProcess

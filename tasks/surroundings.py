@@ -1,23 +1,26 @@
-"""What the runner adds to the view of an engine whose processes are trees."""
+"""What the runner adds to the view of an engine that works on more than its own node."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from engines.base import Engine, PlanningEngine
+from engines.base import Engine, ModelingEngine, PlanningEngine
 from models.records import View
 from models.store.database import Database
 from models.store.documents import find
+from models.store.model_specs import get
 from models.store.plan import load_plan
 
 
 def look_around(database: Database, engine: Engine, view: View) -> View:
-    """``view`` with the plan around its node and the document the engine wishes for; other engines' as it is."""
-    if not isinstance(engine, PlanningEngine):
-        return view
+    """``view`` with the plan around its node, and the document or model the engine wishes for; others' as it is."""
     process = view.process
-    view = replace(view, plan=load_plan(database, process.id, view.node.id))
-    wish = engine.wished_document(view)
-    if wish is None:
-        return view
-    return replace(view, document=find(database, process.tenant, process.project, by=wish.by, value=wish.value))
+    if isinstance(engine, PlanningEngine):
+        view = replace(view, plan=load_plan(database, process.id, view.node.id))
+        if (document := engine.wished_document(view)) is not None:
+            found = find(database, process.tenant, process.project, by=document.by, value=document.value)
+            view = replace(view, document=found)
+    elif isinstance(engine, ModelingEngine) and (model := engine.wished_model(view)) is not None:
+        stored = get(database, process.tenant, process.project, model.model_id, version=model.version)
+        view = replace(view, model=stored)
+    return view

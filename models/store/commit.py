@@ -28,6 +28,7 @@ from models.transition import (
     WithdrawQuestion,
     WriteArtifact,
     WriteDocument,
+    WriteModelSpec,
 )
 
 HINT_GRACE_SECONDS = 5.0
@@ -84,6 +85,7 @@ class _Effects:
     child_mode: ChildMode | None = None
     max_nodes: int | None = None
     sibling: NewChild | None = None
+    model: WriteModelSpec | None = None
     question: AskUser | None = None
     withdraws: bool = False
     close: CloseProcess | None = None
@@ -106,6 +108,8 @@ def _sort_effects(transition: Transition) -> _Effects:
                     "mime": effect.mime,
                     "content": effect.content,
                 }
+            case WriteModelSpec():
+                found.model = effect
             case SpawnChildren():
                 found.child_mode = effect.mode
                 found.max_nodes = effect.max_nodes
@@ -215,6 +219,8 @@ def commit_turn(
         params["sibling"] = cleaner.json([_child_row(effects.sibling)])
     if effects.question:
         params |= _question_params(effects.question, cleaner)
+    if effects.model:
+        params |= _model_params(effects.model, cleaner)
     if effects.close:
         params |= {"close_reason": effects.close.reason.value, "result": cleaner.json(effects.close.result)}
     if call:
@@ -232,6 +238,7 @@ def commit_turn(
         children=bool(effects.children),
         processes=bool(effects.processes),
         documents=bool(effects.documents),
+        model=effects.model is not None,
         sibling=effects.sibling is not None,
         asks=effects.question is not None,
         withdraws=effects.withdraws,
@@ -260,6 +267,16 @@ def _question_params(question: AskUser, cleaner: Cleaner) -> dict[str, Any]:
         "question_ttl": float(question.ttl_seconds),
         "question_answer": None if question.answer is None else cleaner.json(question.answer),
         "question_answered_by": question.answered_by,
+    }
+
+
+def _model_params(model: WriteModelSpec, cleaner: Cleaner) -> dict[str, Any]:
+    return {
+        "model_id": cleaner.text(model.model_id),
+        "model_version": model.version,
+        "model_spec": cleaner.json(model.spec),
+        "model_spec_version": cleaner.text(model.spec_version),
+        "model_evolution": None if model.evolution is None else cleaner.json(model.evolution),
     }
 
 

@@ -26,6 +26,7 @@ class Shape:
     children: bool
     processes: bool
     documents: bool
+    model: bool
     sibling: bool
     asks: bool
     withdraws: bool
@@ -84,6 +85,13 @@ _DOCUMENTS = """written AS (
 ), versioned AS (
   INSERT INTO document_versions (document_id, version, kind, title, content, node_id)
   SELECT w.id, w.version, w.kind, w.title, w.content, w.node_id FROM moved, written w)"""
+
+_MODEL = """modelled AS (
+  INSERT INTO model_specs (tenant, project, model_id, version, spec, spec_version, evolution, process_id, node_id)
+  SELECT owner.tenant, owner.project, %(model_id)s, %(model_version)s, %(model_spec)s::json, %(model_spec_version)s,
+         %(model_evolution)s::json, owner.id, moved.id
+    FROM moved, processes owner WHERE owner.id = %(process)s
+  ON CONFLICT (tenant, project, model_id, version) DO NOTHING)"""
 
 _LEDGER = """ledger AS (
   INSERT INTO llm_calls (node_id, turn, process_id, root_id, attempt, provider, model, error_kind, stop_reason,
@@ -217,6 +225,7 @@ def statement(shape: Shape) -> str:
         (shape.messages, _MESSAGES),
         (shape.artifacts, _ARTIFACTS),
         (shape.documents, _DOCUMENTS),
+        (shape.model, _MODEL),
         (shape.ledger, _LEDGER),
         (shape.asks, _QUESTION),
         (shape.withdraws, _WITHDRAW),
