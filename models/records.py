@@ -234,6 +234,18 @@ class PlanRow:
     failure: str
     children: tuple[tuple[NodeStatus, int], ...] = ()
     """Its direct children by status; one that awaits its own counts as RUNNING."""
+    item_id: int | None = None
+    """The question it waits for, in the picture for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanPicture:
+    """A process's tree for people, bounded, parents before children. Of two the one with the later ``taken_at`` counts."""
+
+    taken_at: datetime
+    """On the database's clock, not after the rows were read."""
+    status: ProcessStatus
+    rows: tuple[PlanRow, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

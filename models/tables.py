@@ -180,7 +180,14 @@ nodes = Table(
     ),
     CheckConstraint("(lease_owner IS NULL) = (lease_expires_at IS NULL)", name="lease"),
     CheckConstraint("open_children >= 0 AND open_calls >= 0", name="counters"),
-    Index("nodes_process_id_idx", "process_id", "id"),
+    Index("nodes_process_id_idx", "process_id", "depth", "id"),
+    Index(
+        "nodes_working_idx",
+        "process_id",
+        postgresql_where=text(
+            "parent_id IS NOT NULL AND due_at IS NOT NULL AND (status <> 'WAITING' OR open_calls = 0)"
+        ),
+    ),
     Index("nodes_siblings_idx", "parent_id", "order_key", unique=True, postgresql_where=text("parent_id IS NOT NULL")),
     Index(
         "nodes_next_sibling_idx",

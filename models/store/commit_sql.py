@@ -10,6 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+# A node below the root that is at work: due, leased, or delayed; not one that is parked until a sub-process has closed.
+# The words of the index ``nodes_working_idx``, which is small however large the tree is.
+WORKING = "parent_id IS NOT NULL AND due_at IS NOT NULL AND (status <> 'WAITING' OR open_calls = 0)"
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,6 +24,7 @@ from vancetope_client.payload import (
     submission,
 )
 from vancetope_client.translation import translated
+from vancetope_client.watching import Listener, Picture
 
 ANSWER_SECONDS = 10.0
 """How long a question to the backend (status, stop …) waits for a worker."""
@@ -111,6 +112,10 @@ class Client:
         """A job submitted earlier, or by somebody else. Asks nobody whether it exists."""
         return Job(self, checked_id(id), None)
 
+    def watch(self, id: str | uuid.UUID, *, timeout: float | None = None) -> Iterator[Picture]:
+        """A job's plan as it grows; see :meth:`Job.watch`."""
+        return self.job(id).watch(timeout=timeout)
+
     def inbox(
         self,
         *,
@@ -182,6 +187,10 @@ class Client:
                 raise NoAnswer(f"no worker answered {task} within {seconds:g} s") from None
             finally:
                 answer.forget()
+
+    def listener(self) -> Listener:
+        """A subscription to the backend's progress channels. For :class:`Job`."""
+        return Listener(self._app)
 
     @property
     def app(self) -> Celery:
