@@ -240,7 +240,7 @@ class PlanRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanPicture:
-    """A process's tree for people, bounded, parents before children. Of two the one with the later ``taken_at`` counts."""
+    """A process's tree for people, bounded, parents before children. Of two, the later ``taken_at`` is newer."""
 
     taken_at: datetime
     """On the database's clock, not after the rows were read."""

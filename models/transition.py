@@ -57,10 +57,13 @@ class NewChild:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnChildren:
-    """Children below the node. ``SEQUENTIAL`` makes the first due, ``PARALLEL`` all of them, or the first ``width``.
+    """Children below the node. ``SEQUENTIAL`` makes the first due, and each that settles the next one.
 
-    Each that settles makes the next one due. max_nodes: if the process would have more nodes with these children,
-    nothing is written and the engine decides again (``models.store.commit.TreeFull``).
+    ``PARALLEL`` makes all of them due, or with ``width`` as many as bring the nodes at work in the whole process to
+    that number (the process keeps it). The others wait for a place: a node below the root that settles, parks or fans
+    out hands its place on. One that is woken needs none: it goes on at once, and no new one is started until the number
+    fits again. max_nodes: if the process would have more nodes with these children, nothing is written and the engine
+    decides again (``models.store.commit.TreeFull``).
     """
 
     children: tuple[NewChild, ...]

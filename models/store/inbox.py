@@ -15,6 +15,7 @@ from sqlalchemy import Connection, text
 from models.records import InboxItem, ItemStatus, Turn
 from models.store.clean import Cleaner
 from models.store.commit import HINT_GRACE_SECONDS
+from models.store.commit_sql import only_people
 from models.store.database import Database
 from models.store.sweep import OPEN, repaired
 
@@ -66,12 +67,12 @@ WITH late AS (
 SELECT w.id, w.turn, p.engine, p.priority, p.status IN {OPEN} FROM woken w JOIN processes p ON p.id = w.process_id
 """
 
-_BLOCK = """
+_BLOCK = f"""
 WITH quiet AS (
   SELECT p.id FROM processes p
    WHERE p.status = 'RUNNING' AND p.id IN (SELECT process_id FROM inbox_items WHERE status = 'PENDING')
-     AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.process_id = p.id AND n.settled_at IS NULL
-                       AND (n.due_at IS NOT NULL OR n.lease_expires_at IS NOT NULL OR n.open_calls > 0))
+     AND {only_people("p.id")}
+     AND NOT EXISTS (SELECT 1 FROM nodes WHERE process_id = p.id AND waits_for_place)
    LIMIT %(batch)s FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE processes SET status = 'BLOCKED' FROM quiet WHERE processes.id = quiet.id RETURNING processes.id

@@ -81,8 +81,9 @@ _SETTLE_NODES = text("""
 UPDATE nodes SET status = CASE WHEN status IN ('DONE', 'FAILED') AND NOT awaiting_post_children THEN status
                                ELSE :status END,
        failure = coalesce(failure, :failure), awaiting_post_children = false, open_children = 0, open_calls = 0,
-       turn = turn + 1, fence = fence + 1, due_at = NULL, next_hint_at = NULL, lease_owner = NULL,
-       lease_expires_at = NULL, reserved_calls = 0, reserved_tokens = 0, reserved_cost_usd = 0, settled_at = now()
+       waits_for_place = false, due_at = NULL, next_hint_at = NULL, lease_owner = NULL, lease_expires_at = NULL,
+       turn = turn + 1, fence = fence + 1,
+       reserved_calls = 0, reserved_tokens = 0, reserved_cost_usd = 0, settled_at = now()
  WHERE process_id = :id AND settled_at IS NULL
 """)
 _CLOSE_ITEMS = text("""
