@@ -148,6 +148,8 @@ class ProcessView:
     parent_node_id: int | None
     tenant: str
     project: str
+    owner: str | None
+    """Who submitted it, if that was said."""
     engine: str
     recipe_name: str
     goal: str
@@ -282,6 +284,9 @@ class InboxItem:
     project: str
     process_id: UUID
     node_id: int
+    originator: str
+    """Who asks: ``engine:process id``."""
+    tags: tuple[str, ...]
     type: str
     criticality: str
     title: str
@@ -374,6 +379,7 @@ class NewProcess:
     goal: str
     tenant: str = "default"
     project: str = "default"
+    owner: str | None = None
     priority: int = BROKER_PRIORITY[Priority.NORMAL]
     limits: Limits = field(default_factory=Limits)
     callback: dict[str, Any] | None = None

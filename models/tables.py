@@ -62,6 +62,8 @@ processes = Table(
     Column("parent_key", Text),
     Column("tenant", Text, nullable=False),
     Column("project", Text, nullable=False),
+    # Who submitted it, in the caller's words; sub-processes have their caller's.
+    Column("owner", Text),
     Column("engine", Text, nullable=False),
     Column("recipe_name", Text, nullable=False),
     Column("status", Text, nullable=False, server_default="INIT"),
@@ -105,6 +107,7 @@ processes = Table(
         postgresql_where=text("parent_node_id IS NOT NULL AND status <> 'CLOSED'"),
     ),
     Index("processes_root_id_idx", "root_id"),
+    Index("processes_owner_idx", "owner", "created_at", postgresql_where=text("owner IS NOT NULL")),
     Index("processes_created_at_idx", "created_at"),
     Index(
         "processes_undelivered_idx",
@@ -330,6 +333,9 @@ inbox_items = Table(
     Column("process_id", Uuid, ForeignKey("processes.id", ondelete="CASCADE"), nullable=False),
     # One question per node, asked once.
     Column("node_id", BigInteger, ForeignKey("nodes.id", ondelete="CASCADE"), nullable=False),
+    # Who asks: an engine and its process, not a person.
+    Column("originator", Text, nullable=False),
+    Column("tags", ARRAY(Text), nullable=False, server_default=text("'{}'")),
     Column("type", Text, nullable=False),
     Column("criticality", Text, nullable=False),
     Column("title", Text, nullable=False),

@@ -255,11 +255,13 @@ def inbox_list(
     status: str | None = "PENDING",
     owner: str | None = None,
     limit: int = 100,
+    tag: str | None = None,
 ) -> dict[str, Any]:
-    """Questions of a project: ``{"items", "more"}``. status ``None``: of any; owner: this person's and the pool's."""
+    """Questions of a project: ``{"items", "more"}``. status ``None``: of any; owner: this person's and the pool's;
+    tag: only those with it."""
     wanted = None if status is None else ItemStatus(status)
     place = (tenant or settings.tenant, project or settings.project)
-    return inbox.listed(runtime, *place, status=wanted, owner=owner, limit=max(1, min(limit, 500)))
+    return inbox.listed(runtime, *place, status=wanted, owner=owner, tag=tag, limit=max(1, min(limit, 500)))
 
 
 @app.task(name=INBOX_ANSWER, base=VancetopeTask, ignore_result=False)

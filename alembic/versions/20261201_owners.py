@@ -1,4 +1,4 @@
-"""Which nodes of a tree are at work and which wait for a place, and its upper levels, each by an index.
+"""Who submitted a process, who asks a question; which nodes are at work, and which wait for a place.
 
 Revises: 20261130_inbox
 Created: 2026-11-30 16:10:00
@@ -17,6 +17,14 @@ _CALLING = "status = 'WAITING' AND open_calls > 0"
 
 
 def upgrade() -> None:
+    op.add_column("processes", sa.Column("owner", sa.Text(), nullable=True))
+    op.create_index(
+        "processes_owner_idx", "processes", ["owner", "created_at"], postgresql_where=sa.text("owner IS NOT NULL")
+    )
+    op.add_column("inbox_items", sa.Column("originator", sa.Text(), nullable=True))
+    op.add_column("inbox_items", sa.Column("tags", sa.ARRAY(sa.Text()), server_default=sa.text("'{}'"), nullable=False))
+    op.execute("UPDATE inbox_items SET originator = 'marvin:' || process_id, tags = '{marvin}'")
+    op.alter_column("inbox_items", "originator", nullable=False)
     op.add_column("processes", sa.Column("max_parallel", sa.Integer(), nullable=True))
     op.add_column("processes", sa.Column("fan_outs", sa.Integer(), server_default=sa.text("0"), nullable=False))
     op.add_column("nodes", sa.Column("waits_for_place", sa.Boolean(), server_default=sa.text("false"), nullable=False))
@@ -69,3 +77,7 @@ def downgrade() -> None:
     op.drop_column("nodes", "waits_for_place")
     op.drop_column("processes", "fan_outs")
     op.drop_column("processes", "max_parallel")
+    op.drop_column("inbox_items", "tags")
+    op.drop_column("inbox_items", "originator")
+    op.drop_index("processes_owner_idx", table_name="processes")
+    op.drop_column("processes", "owner")

@@ -106,6 +106,7 @@ def _sort_effects(transition: Transition) -> _Effects:
                     "title": effect.title,
                     "mime": effect.mime,
                     "content": effect.content,
+                    "time_at": effect.time_at,
                 }
             case SpawnChildren():
                 found.child_mode = effect.mode
@@ -254,6 +255,8 @@ def commit_turn(
 
 def _question_params(question: AskUser, cleaner: Cleaner) -> dict[str, Any]:
     return {
+        "question_originator": question.originator,
+        "question_tags": list(question.tags),
         "question_type": question.type,
         "question_criticality": question.criticality,
         "question_title": cleaner.text(question.title),

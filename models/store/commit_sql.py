@@ -92,9 +92,12 @@ _ARTIFACTS = """filed AS (
 
 _DOCUMENTS = """written AS (
   INSERT INTO documents (tenant, project, path, kind, title, mime, content, node_id)
-  SELECT owner.tenant, owner.project, d.path, d.kind, d.title, d.mime, d.content, moved.id
+  SELECT owner.tenant, owner.project, d.path, d.kind, d.title, d.mime,
+         CASE WHEN d.time_at IS NULL THEN d.content
+              ELSE left(d.content, d.time_at) || to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+                   || substr(d.content, d.time_at + 1) END, moved.id
     FROM moved, processes owner, json_to_recordset(%(documents)s::json)
-         AS d (path text, kind text, title text, mime text, content text)
+         AS d (path text, kind text, title text, mime text, content text, time_at int)
    WHERE owner.id = %(process)s ORDER BY d.path
   ON CONFLICT (tenant, project, path) DO UPDATE
      SET version = documents.version + 1, kind = excluded.kind, title = coalesce(excluded.title, documents.title),
@@ -147,9 +150,11 @@ _SIBLING = """siblings AS (
   SELECT moved.id, 'awaitingUserInputNode', siblings.id::text FROM moved, siblings)"""
 
 _QUESTION = """asked AS (
-  INSERT INTO inbox_items (tenant, project, process_id, node_id, type, criticality, title, body, payload, owner,
+  INSERT INTO inbox_items (tenant, project, process_id, node_id, originator, tags, type, criticality, title,
+                           body, payload, owner,
                            expires_at, status, answer, answered_by, resolved_by, answered_at)
-  SELECT owner.tenant, owner.project, owner.id, moved.id, %(question_type)s, %(question_criticality)s,
+  SELECT owner.tenant, owner.project, owner.id, moved.id, %(question_originator)s, %(question_tags)s::text[],
+         %(question_type)s, %(question_criticality)s,
          %(question_title)s, %(question_body)s, %(question_payload)s::json, %(question_owner)s::text,
          now() + make_interval(secs => %(question_ttl)s),
          CASE WHEN %(question_answer)s::jsonb IS NULL THEN 'PENDING' ELSE 'ANSWERED' END, %(question_answer)s::jsonb,
@@ -163,9 +168,10 @@ _WITHDRAW = """withdrawn AS (
     FROM moved WHERE i.node_id = moved.id AND i.status = 'PENDING')"""
 
 _SUB_PROCESSES = """subs AS (
-  INSERT INTO processes (id, root_id, parent_node_id, parent_key, tenant, project, engine, recipe_name, priority,
-                         trace_context)
-  SELECT s.id, %(root)s, moved.id, s.key, caller.tenant, caller.project, s.engine, s.recipe_name, caller.priority,
+  INSERT INTO processes (id, root_id, parent_node_id, parent_key, tenant, project, owner, engine, recipe_name,
+                         priority, trace_context)
+  SELECT s.id, %(root)s, moved.id, s.key, caller.tenant, caller.project, caller.owner, s.engine, s.recipe_name,
+         caller.priority,
          caller.trace_context
     FROM moved, processes caller, json_to_recordset(%(processes)s::json)
          AS s (id uuid, key text, engine text, recipe_name text)

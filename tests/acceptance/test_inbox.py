@@ -41,6 +41,8 @@ def test_a_question_is_answered_through_the_client(
         (item,) = eventually(client.inbox, "asked")
         assert (item["title"], item["type"], item["status"]) == ("Which city?", "DECISION", "PENDING")
         eventually(lambda: job.status()["status"] == "BLOCKED", "blocked")
+        assert client.inbox(tag="nothing") == []
+        assert [each["id"] for each in client.inbox(tag="marvin")] == [item["id"]]
         assert other.inbox() == []
         for refused, code in (
             (lambda: client.answer(item["id"], {"chosen": "Wien"}, by="ada"), "INVALID"),

@@ -269,8 +269,9 @@ def test_a_process_is_not_blocked_while_somebody_waits_for_a_place_or_a_sub_proc
     node = value(rig.database, "SELECT id FROM nodes WHERE goal = 'child 0'")
     rows(
         rig.database,
-        "INSERT INTO inbox_items (tenant, project, process_id, node_id, type, criticality, title, body, payload,"
-        " expires_at) VALUES ('default', 'default', %(p)s, %(n)s, 'FEEDBACK', 'NORMAL', 'q', '', '{}',"
+        "INSERT INTO inbox_items (tenant, project, process_id, node_id, originator, type, criticality, title,"
+        " body, payload,"
+        " expires_at) VALUES ('default', 'default', %(p)s, %(n)s, 'x', 'FEEDBACK', 'NORMAL', 'q', '', '{}',"
         " now() + interval '1 day')",
         p=process, n=node,
     )  # fmt: skip

@@ -192,8 +192,9 @@ def grown(rig: Rig, children: int) -> UUID:
     rows(
         rig.database,
         "WITH asking AS (UPDATE nodes SET status = 'WAITING' WHERE order_key = ARRAY[%(n)s::bigint] RETURNING id)"
-        " INSERT INTO inbox_items (tenant, project, process_id, node_id, type, criticality, title, body, payload,"
-        " expires_at) SELECT 'default', 'default', %(id)s, id, 'FEEDBACK', 'NORMAL', 'q', '', '{}',"
+        " INSERT INTO inbox_items (tenant, project, process_id, node_id, originator, type, criticality, title,"
+        " body, payload,"
+        " expires_at) SELECT 'default', 'default', %(id)s, id, 'x', 'FEEDBACK', 'NORMAL', 'q', '', '{}',"
         " now() + interval '1 day' FROM asking",
         n=children - 2, id=process,
     )  # fmt: skip

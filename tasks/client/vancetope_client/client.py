@@ -64,6 +64,7 @@ class Client:
         *,
         params: Mapping[str, Any] | None = None,
         goal: str = "",
+        owner: str | None = None,
         id: str | uuid.UUID | None = None,
         priority: str = "normal",
         limits: Mapping[str, float] | None = None,
@@ -72,6 +73,7 @@ class Client:
     ) -> Job:
         """Send one job and return at once. The id is minted here: sending the same one again changes nothing.
 
+        owner: who submits it; shown with the job, and a plan's questions are theirs.
         priority: ``high``, ``normal`` or ``low``. limits: ``maxCalls``, ``maxTokens``, ``maxCostUsd``,
         ``deadlineSeconds``. callback: a task name of yours (or ``(name, queue)``; the queue is ``celery`` otherwise),
         called as ``task(process_id, wrapper)`` at least once when the job closes. trace_context: W3C headers.
@@ -86,6 +88,7 @@ class Client:
             goal=goal,
             tenant=self._tenant,
             project=self._project,
+            owner=owner,
             priority=priority,
             limits=limits,
             callback=callback,
@@ -98,7 +101,7 @@ class Client:
     def jeltz(self, prompt: str, schema: Mapping[str, Any], *, recipe: str = "jeltz", **options: Any) -> Job:
         """One question, one JSON object of ``schema``. Options: those of :meth:`submit`, and any parameter by its name
         (``model``, ``max_attempts`` or ``maxAttempts``, ``temperature`` …)."""
-        named = ("goal", "id", "priority", "limits", "callback", "trace_context")
+        named = ("goal", "owner", "id", "priority", "limits", "callback", "trace_context")
         own = {key: options.pop(key) for key in named if key in options}
         own["params"] = {
             **options.pop("params", {}),
@@ -121,15 +124,16 @@ class Client:
         *,
         status: str | None = "PENDING",
         owner: str | None = None,
+        tag: str | None = None,
         limit: int = 100,
         timeout: float | None = None,
     ) -> list[dict[str, Any]]:
         """Questions to people in this client's tenant and project, the pressing ones first, as many as fit an answer.
 
         status: ``PENDING``, ``ANSWERED``, ``DISMISSED``, ``EXPIRED`` or ``None`` for all. owner: only this person's and
-        those that are nobody's.
+        those that are nobody's. tag: only those with it; a plan's have ``marvin``.
         """
-        found = self.ask(INBOX_LIST, self._tenant, self._project, status, owner, limit, timeout=timeout)
+        found = self.ask(INBOX_LIST, self._tenant, self._project, status, owner, limit, tag, timeout=timeout)
         items: list[dict[str, Any]] = found["items"]
         return items
 
