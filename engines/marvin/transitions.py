@@ -291,7 +291,7 @@ def _messages(at: Surroundings) -> tuple[Effect, ...]:
     effects: list[Effect] = []
     state = at.cursor.state
     # The engine's first decision, whatever the number of the turn: the runner's retries take numbers too.
-    if at.is_root and state.phase is Phase.SCOPE and not state.corrections:
+    if at.is_root and state.phase is Phase.SCOPE and not state.corrections and not state.short:
         effects.append(AppendMessage(role="user", kind="prompt", content=at.goal))
     new = at.replies[at.cursor.mirrored :]
     blocks = reply_blocks(new, at.caps.recipe_reply_chars, at.view.nonce)
