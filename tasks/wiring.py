@@ -173,6 +173,7 @@ class Runtime:
             publisher=self.publisher,
             deliverer=self.deliverer,
             batch=self.settings.sweep_batch,
+            retention_days=self.settings.retention_days,
         )
 
     def close(self) -> None:

@@ -219,6 +219,8 @@ def _accepted(
         output = {**output, "postActionProblems": problems}
     reason = Reason.FORCED if step.forced else Reason.CONCLUDED
     note = _note(at, output, forced=step.forced)
+    # The result has its artifact: once more in the cursor it would be there for nobody.
+    cursor = replace(cursor, state=replace(step.state, candidate=None))
     return finish(step.state.phase.value, cursor.to_json(), note=note, effects=effects, reason=reason)
 
 
