@@ -28,6 +28,8 @@ from tasks.delivery import Deliverer
 from tasks.gate import SLOT_SECONDS, Gate
 from tasks.heartbeat import Heartbeat
 from tasks.lessons import Lessons
+from tasks.pauses import SharedPauses
+from tasks.plans import PlanFeed
 from tasks.progress import Background
 from tasks.publish import Publisher
 from tasks.runner import TurnRunner
@@ -90,7 +92,7 @@ class Runtime:
         self.settings = settings
         self.app = app
         try:
-            self.tools: Registry = load_tools(settings)
+            self.tools: Registry = load_tools(settings, SharedPauses(lambda: self.redis))
         except ToolsError as error:
             raise SettingsError(error.message) from None
         self.engines = load_engines(settings.engines, self.tools.specs())
@@ -142,7 +144,7 @@ class Runtime:
 
     @_once
     def background(self) -> Background:
-        return Background(self.redis, self.deliverer)
+        return Background(self.redis, self.deliverer, PlanFeed(self.redis, self.database))
 
     @_once
     def runner(self) -> TurnRunner:
@@ -171,6 +173,7 @@ class Runtime:
             publisher=self.publisher,
             deliverer=self.deliverer,
             batch=self.settings.sweep_batch,
+            retention_days=self.settings.retention_days,
         )
 
     def close(self) -> None:
