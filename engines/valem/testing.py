@@ -150,7 +150,6 @@ def _compare_value(model: Model, address: Address, expected: Json) -> Iterator[T
         return
     message = f"expected {show_literal(expected)}, found {_show(actual)}"
     derivation = _derivation_at(model, address)
-    expression = derivation.expr if derivation else None
     error = model.state.errors.get(address)
     if error is not None:
         message += f"; the expression failed: {error.message}"
@@ -159,8 +158,8 @@ def _compare_value(model: Model, address: Address, expected: Json) -> Iterator[T
         message=message,
         expected=expected,
         actual=actual,
-        hint=hint_for(expected, actual, expression or ""),
-        expression=expression,
+        hint=hint_for(expected, actual),
+        expression=derivation.expr if derivation else None,
     )
 
 
