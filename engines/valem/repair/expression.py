@@ -17,9 +17,9 @@ from engines.valem.repair.rewrites import ALWAYS, EVERY, Edit, Rewrite, equality
 from engines.valem.repair.shape import read
 from engines.valem.repair.tokens import Kind, Unreadable, tokenise
 
-MAX_CHARS: Final = 20_000
+MAX_CHARS: Final = 10_000
 """A longer expression stays as it is: nobody wrote it by hand, and its rewriting would take too long."""
-_MAX_EDITS: Final = 400
+_MAX_EDITS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)

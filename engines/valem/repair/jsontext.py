@@ -25,10 +25,13 @@ _TOKEN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]:,]|[^
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
 _UNCLOSED: Final = re.compile(r'"([\w.$*-]{1,50})\s*[}\],]')
 _LITERAL: Final = re.compile(r"(?:true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)\Z")
+_COMMENT: Final = re.compile(r"/\*.*?\*/", re.DOTALL)
 _NEXT_KEY: Final = re.compile(r'\s*"(?:[^"\\]|\\.)*"\s*:')
 _BARE_TOKEN: Final = re.compile(r'"(?:[^"\\\n]|\\.)*+"|\'(?:[^\'\\\n]|\\.)*+\'|[(\[{]|[)\]}]|,|\n|[^"\'()\[\]{},\n]++')
 _SEPARATOR: Final = re.compile(r"\s*+(?:[,:}\]]|\Z)")
 _BLANK: Final = re.compile(r"\s*+")
+_MAX_FENCES: Final = 50
+"""A reply with more of them is hostile; its fences are not opened one by one."""
 _MAX_ROUNDS: Final = 200
 _MAX_DEPTH: Final = 200
 
@@ -69,8 +72,8 @@ def _extract_once(text: str) -> str:
     if parse_exactly(body) is not None:
         return body
     fences = list(_FENCE.finditer(body))
-    if fences and not body.startswith("{"):
-        whole = [block for block in _blocks(body, fences) if parse_object(block) is not None]
+    if 0 < len(fences) <= _MAX_FENCES and not body.startswith("{"):
+        whole = [block for block in _blocks(body, fences) if block.startswith("{") and parse_object(block) is not None]
         if len(whole) == 1:
             return whole[0]
         inside = body[fences[0].end() :]
@@ -134,7 +137,8 @@ def _quote_bare_values(text: str) -> str:
             continue
         end = _bare_end(text, start)
         value = text[start:end].rstrip(" \t\r\n,")
-        if end == start or _LITERAL.match(value):
+        # A comment behind a literal is no expression, and what "//" begins is one in no language here.
+        if end == start or _LITERAL.match(_COMMENT.sub("", value).strip()) or "//" in value:
             continue
         parts += [text[at:start], json.dumps(value, ensure_ascii=False)]
         at = start + len(value)

@@ -40,7 +40,7 @@ class Shape:
     prefix: whether an operand was expected where the token stands.
     infix: the operators between two operands, words included.
     holds / match / parent: of each opening bracket, its content, its closing bracket (if any), the bracket around it.
-    inside: of each token, the opening bracket it stands directly in (-1 at the top level).
+    inside: of each token, the opening bracket it stands directly in (-1 at the top level). within: the same, reversed.
     open: brackets that never close. stray: whether a bracket closes that never opened.
     """
 
@@ -52,6 +52,7 @@ class Shape:
     match: dict[int, int] = field(default_factory=dict)
     opener: dict[int, int] = field(default_factory=dict)
     inside: list[int] = field(default_factory=list)
+    within: dict[int, list[int]] = field(default_factory=dict)
     open: list[int] = field(default_factory=list)
     stray: bool = False
 
@@ -75,7 +76,7 @@ class Shape:
 
     def directly_in(self, bracket: int) -> list[int]:
         """The tokens right inside ``bracket`` (-1: the top level), those in deeper brackets left out."""
-        return [at for at, around in enumerate(self.inside) if around == bracket]
+        return self.within.get(bracket, [])
 
     def binds(self, bracket: int) -> bool:
         return any(self.tokens[at].text == ":=" for at in self.directly_in(bracket))
@@ -118,6 +119,8 @@ class _Reader:
                 self.expecting = False
                 self.after_parameters = False
         self.shape.open = self.stack
+        for at, around in enumerate(self.shape.inside):
+            self.shape.within.setdefault(around, []).append(at)
 
     def _operator(self, at: int, text: str) -> None:
         if text in "([{":
