@@ -13,8 +13,8 @@ ROUNDING_RELATIVE = 1e-4
 _ROUND_PLACES: Final = 12
 
 UNBALANCED: Final = (
-    "the brackets do not match: count ( ), [ ] and { } one by one and close every one; one $reduce is easier to get right"
-    " than two inside each other"
+    "the brackets do not match: count ( ), [ ] and { } one by one and close every one; one $reduce is easier"
+    " to get right than two inside each other"
 )
 _MISPLACED: Final = {
     "between": "there is no between: write two comparisons, (x >= low and x <= high)",
