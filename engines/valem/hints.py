@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from engines.valem.jsonata.errors import ExpressionError
@@ -87,9 +88,9 @@ def _without_value(error: ExpressionError | None) -> str:
 
 
 def _other_number(expected: float, actual: float, expression: str) -> str:
-    if abs(expected - actual) <= max(ROUNDING_ABSOLUTE, ROUNDING_RELATIVE * abs(expected)):
+    if _is_close(expected, actual):
         return "the difference is one of rounding: use $round(value, places), which rounds a half to the even side"
-    if "round" in called_names(expression) and _is_one_unit(abs(expected - actual)):
+    if "round" in called_names(expression) and _is_one_unit_off(expected, actual):
         return "$round rounds a half to the even side: 2.5 gives 2 and 3.5 gives 4; $floor(x + 0.5) rounds it up"
     return _lost_binding(expression) or "another number: check the formula, its brackets and which operator comes first"
 
@@ -117,8 +118,22 @@ def _lost_binding(expression: str) -> str | None:
     return None
 
 
-def _is_one_unit(difference: float) -> bool:
+def _is_close(expected: int | float, actual: int | float) -> bool:
+    try:
+        return math.isclose(
+            expected, actual, rel_tol=0, abs_tol=max(ROUNDING_ABSOLUTE, ROUNDING_RELATIVE * abs(expected))
+        )
+    except OverflowError:
+        # A number beyond what a double can hold.
+        return False
+
+
+def _is_one_unit_off(expected: int | float, actual: int | float) -> bool:
     """Whether two numbers differ by one in some decimal place."""
+    try:
+        difference = abs(float(expected) - float(actual))
+    except OverflowError:
+        return False
     return any(abs(difference * 10**places - 1) < ROUNDING_ABSOLUTE for places in range(_ROUND_PLACES))
 
 

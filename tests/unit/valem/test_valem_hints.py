@@ -104,8 +104,9 @@ def test_a_division_by_zero_is_an_error_of_the_language() -> None:
     assert "ZeroDivisionError" not in found.message
 
 
-@pytest.mark.parametrize("expression", [None, "", "'open", ") := ( := $x", ":= 1", "round(1)"])
+@pytest.mark.parametrize("expression", [None, "", "'open", ") := ( := $x", ":= 1", "round(1)", "$floor(1)"])
 def test_hints_survive_any_expression(expression: str | None) -> None:
     assert hint_for(3, 2, expression).startswith("another number")
+    assert hint_for(10**400, 2, expression).startswith("another number")
     assert hint_for("a", "b", expression).startswith("another value")
     assert hint_for(1, UNDEFINED, expression).startswith("there is no value")
