@@ -81,8 +81,8 @@ def hint_for(expected: Any, actual: Any, expression: str | None = None, error: E
 def _without_value(error: ExpressionError | None) -> str:
     if error is not None and error.code in ("T2001", "T2002"):
         return (
-            "an operand is no single number: a path gives a list when there are several matches, so compute for each"
-            " element, $sum(items.(price * quantity)), and check that every field has a value"
+            "there is no value, since an operand is not one number: a path gives a list when it has several matches, so"
+            " compute for each element, $sum(items.(price * quantity)), and check that every field has a value"
         )
     return "there is no value: check the names of the fields it reads, and that these have values in this test"
 

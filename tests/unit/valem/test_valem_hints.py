@@ -74,7 +74,7 @@ def failure(expr: str, given: dict[str, Any], expected: Any) -> TestFailure:
     ("expr", "given", "expected", "words"),
     [
         ("missing + 1", {}, 0, "there is no value"),
-        ("b + 1", {"$.b": None}, 0, "no single number"),
+        ("b + 1", {"$.b": None}, 0, "not one number"),
         ("$sum(missing)", {}, 0, "there is no value"),
         ("$round(2.5)", {}, 3, "a half to the even side"),
         ("$round(0.125, 2)", {}, 0.13, "a half to the even side"),
