@@ -7,12 +7,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from engines.documents.paths import normalise_path
+from engines.documents.paths import RESERVED_PREFIXES, normalise_path
 from models.store import documents as store
+from models.store.tokens import Scope
 from tasks.api import shapes
 from tasks.api.access import Caller, Reader, Submitter
 from tasks.api.parts import Here, Parts
-from tasks.api.problems import not_found, responses
+from tasks.api.problems import Problem, not_found, responses
 
 router = APIRouter(prefix="/v1/documents", tags=["documents"])
 
@@ -51,8 +52,8 @@ def get_document(
 def put_document(
     path: str, wanted: shapes.NewDocument, here: Here, who: Submitter, project: Project = None
 ) -> shapes.Version:
-    """Create it, or give it its next version."""
-    place = normalise_path(path)
+    """Create it, or give it its next version. What engines keep for themselves (`recipes/…`, `_…`) needs admin."""
+    place = _writable(path, who)
     version = store.put(
         here.runtime.database,
         *_place(here, who, project),
@@ -72,10 +73,18 @@ def put_document(
     responses=responses(HTTPStatus.NOT_FOUND),
 )
 def delete_document(path: str, here: Here, who: Submitter, project: Project = None) -> None:
-    """With all its versions."""
-    place = normalise_path(path)
+    """With all its versions. What engines keep for themselves (`recipes/…`, `_…`) needs admin."""
+    place = _writable(path, who)
     if not store.remove(here.runtime.database, *_place(here, who, project), place):
         raise not_found(f"document {place}")
+
+
+def _writable(path: str, who: Caller) -> str:
+    place = normalise_path(path)
+    if place.split("/")[0] in RESERVED_PREFIXES and not who.may(Scope.ADMIN):
+        detail = f"{place}: what engines keep for themselves is written with the scope admin only"
+        raise Problem(HTTPStatus.FORBIDDEN, "forbidden", detail)
+    return place
 
 
 def _place(here: Parts, who: Caller, project: str | None) -> tuple[str, str]:

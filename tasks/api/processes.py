@@ -10,6 +10,7 @@ from uuid import UUID, uuid5
 from fastapi import APIRouter, Header, Query, Request, Response
 from uuid_utils.compat import uuid7
 
+from models.records import NewProcess as Prepared
 from models.records import ProcessStatus
 from models.store import processes as store
 from models.store import read
@@ -59,7 +60,7 @@ def submit(
     if turns:
         here.runtime.publisher.publish(turns)
     else:
-        _same(here, who, submission)
+        _same(here, process)
         response.status_code = HTTPStatus.OK
     response.headers["Location"] = f"/v1/processes/{process.id}"
     return _process(here, who, process.id)
@@ -204,12 +205,12 @@ def _submission(wanted: shapes.NewProcess, who: Caller, key: str | None) -> Subm
     return parse_submission({**body, "id": str(process_id or uuid7()), "tenant": who.tenant})
 
 
-def _same(here: Parts, who: Caller, submission: Submission) -> None:
+def _same(here: Parts, wanted: Prepared) -> None:
     """The id was there before: it must be the caller's, and of the same job."""
-    found = read.submitted(here.runtime.database, submission.id)
-    recipe = submission.recipe.strip().lower()
-    if found is None or found["tenant"] != who.tenant or (found["recipe"], found["goal"]) != (recipe, submission.goal):
-        detail = f"the id {submission.id} was used before for another job; a new job needs a new id"
+    found = read.submitted(here.runtime.database, wanted.id)
+    job = {"tenant": wanted.tenant, "recipe": wanted.recipe_name, "goal": wanted.goal, "params": wanted.params}
+    if found != job:
+        detail = f"the id {wanted.id} was used before for another job; a new job needs a new id"
         raise Problem(HTTPStatus.CONFLICT, "id_in_use", detail)
 
 

@@ -102,7 +102,7 @@ class Result(Shape):
     status: str
     close_reason: str | None
     result: dict[str, Any] | None = Field(
-        examples=[{"success": True, "result": {"title": "Standup"}, "attempts": 1}],
+        examples=[{"success": True, "data": {"title": "Standup"}, "attempts": 1}],
     )
 
 

@@ -11,7 +11,7 @@ from tasks.api.app import create_app
 from tasks.broker import publisher_app
 from tasks.cli.here import backend_settings
 from tasks.cli.output import err
-from tasks.logs import configure_logging
+from tasks.logs import configure
 from tasks.wiring import Runtime
 
 
@@ -22,7 +22,7 @@ from tasks.wiring import Runtime
 def api(host: str, port: int, tokens_required: bool) -> None:
     """Serve the HTTP API until Ctrl-C. On any other address than the loopback every caller needs a token."""
     settings = backend_settings()
-    configure_logging(settings)
+    configure(level=settings.log_level, style=settings.log_format, secrets=settings.secrets())
     is_open = not tokens_required and is_loopback(host)
     app = create_app(Runtime(settings, publisher_app(settings)), open_to_loopback=is_open)
     who = "callers on this machine need no token" if is_open else "every caller needs a token"
