@@ -190,8 +190,10 @@ class Item(Shape):
 class Answer(Wanted):
     """An answer to a question, in the form its type asks for."""
 
-    answer: JsonValue = Field(
-        description='`{"approved": true}`, `{"choice": "b"}`, `{"text": …}`: see the question\'s type.',
+    answer: dict[str, JsonValue] = Field(
+        description='APPROVAL `{"approved": true}`, DECISION `{"chosen": "b"}` or `{"freeText": …}`, FEEDBACK'
+        ' `{"text": …}`, ORDERING `{"orderedIds": […]}`, STRUCTURE_EDIT `{"value": …}`, OUTPUT_…'
+        ' `{"approved": true}` or `{"text": …}`; or `{"outcome": "UNDECIDABLE", "reason": …}`.',
         examples=[{"approved": True}],
     )
 

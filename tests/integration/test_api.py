@@ -371,9 +371,9 @@ def test_a_question_is_found_answered_and_its_plan_goes_on(api: Api, asked: tupl
 
     wrong = api.client.post(f"/v1/inbox/{item['id']}/answer", json={"answer": {"chosen": "Wien"}}, headers=who)
     problem(wrong, 422, "refused")
-    given = api.client.post(f"/v1/inbox/{item['id']}/answer", json={"answer": "Graz"}, headers=who)
+    given = api.client.post(f"/v1/inbox/{item['id']}/answer", json={"answer": {"chosen": "Graz"}}, headers=who)
     assert (given.status_code, given.json()["outcome"]) == (200, "STORED")
-    again = api.client.post(f"/v1/inbox/{item['id']}/answer", json={"answer": "Linz"}, headers=who)
+    again = api.client.post(f"/v1/inbox/{item['id']}/answer", json={"answer": {"chosen": "Linz"}}, headers=who)
     assert (again.status_code, again.json()["outcome"]) == (409, "OTHER")
     assert api.client.get(f"/v1/inbox/{item['id']}", headers=who).json()["answeredBy"] == "ada"
     rig.publish_due_now()
