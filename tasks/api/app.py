@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import redis.asyncio
 from fastapi import FastAPI, Request, Response
+from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from tasks.api import catalogue, documents, health, inbox, problems, processes
@@ -54,13 +55,39 @@ def create_app(runtime: Runtime, *, open_to_loopback: bool) -> FastAPI:
         redoc_url=None,
         generate_unique_id_function=_operation_id,
         max_body_size=2 * runtime.settings.max_input_bytes + MAX_BODY_OVERHEAD,
-        responses={"default": {"description": "Any other problem", "model": ProblemDetails}},
+        responses={"default": problems.RESPONSE},
     )
     app.middleware("http")(_protect)
     problems.install(app)
-    for each in (processes, inbox, documents, catalogue, health):
-        app.include_router(each.router)
+    routers = [each.router for each in (processes, inbox, documents, catalogue, health)]
+    app.state.operations = [route for router in routers for route in router.routes]
+    for router in routers:
+        app.include_router(router)
+    app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    """FastAPI's document, with the form that all errors have here in the place of its own."""
+    if app.openapi_schema is None:
+        made = get_openapi(
+            title=app.title,
+            version=app.version,
+            openapi_version=app.openapi_version,
+            description=app.description,
+            routes=app.routes,
+        )
+        known = made["components"]["schemas"]
+        for name in ("HTTPValidationError", "ValidationError"):
+            known.pop(name, None)
+        form = ProblemDetails.model_json_schema(ref_template="#/components/schemas/{model}")
+        known |= {**form.pop("$defs"), ProblemDetails.__name__: form}
+        for path in made["paths"].values():
+            for operation in path.values():
+                if "422" in operation["responses"]:
+                    operation["responses"]["422"] = problems.RESPONSE | {"description": "Invalid request"}
+        app.openapi_schema = made
+    return app.openapi_schema
 
 
 def _operation_id(route: APIRoute) -> str:

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
+from pydantic import BeforeValidator
 
 from engines.errors import InvalidSchema, RecipeError
 from engines.recipes.cascade import check_engine, list_recipes, resolve
@@ -21,6 +22,15 @@ from tasks.submission import recipe_sources
 
 router = APIRouter(prefix="/v1")
 
+
+def _no_number(value: object) -> object:
+    if isinstance(value, str) and value.replace(".", "", 1).lstrip("+-").isdecimal():
+        raise ValueError("must be a date or a time in ISO 8601, such as 2026-11-30T12:00:00Z")
+    return value
+
+
+Point = Annotated[datetime, BeforeValidator(_no_number)]
+"""A point in time. Numbers, which pydantic would take for seconds since 1970, are refused."""
 Project = Annotated[str | None, Query(max_length=64, description="Default: the installation's.")]
 
 
@@ -83,8 +93,8 @@ def get_usage(
     here: Here,
     who: Reader,
     group: Annotated[Literal["day", "recipe", "model"], Query()] = "day",
-    since: Annotated[datetime | None, Query(description="Default: 30 days ago. Without an offset it is UTC.")] = None,
-    until: Annotated[datetime | None, Query(description="Up to before this point; default: now.")] = None,
+    since: Annotated[Point | None, Query(description="Default: 30 days ago. Without an offset it is UTC.")] = None,
+    until: Annotated[Point | None, Query(description="Up to before this point; default: now.")] = None,
     project: Annotated[str | None, Query(max_length=64, description="Default: all.")] = None,
 ) -> list[shapes.LedgerLine]:
     """What the tenant's calls came to, added up by day, recipe or model."""

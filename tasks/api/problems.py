@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
 from engines.errors import EngineError
 from models.store.clean import NotStorable
@@ -62,15 +63,16 @@ def not_found(what: str) -> Problem:
     return Problem(HTTPStatus.NOT_FOUND, "not_found", f"there is no {what}")
 
 
+RESPONSE: Final[dict[str, Any]] = {
+    "description": "Any other problem",
+    "content": {MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{ProblemDetails.__name__}"}}},
+}
 Responses = dict[int | str, dict[str, Any]]
 
 
 def responses(*statuses: HTTPStatus, others: Responses | None = None) -> Responses:
     """The problems that an operation may answer with, for the OpenAPI document; ``others``: answers that are none."""
-    schema = {"$ref": f"#/components/schemas/{ProblemDetails.__name__}"}
-    found: Responses = {
-        status.value: {"description": status.phrase, "content": {MEDIA_TYPE: {"schema": schema}}} for status in statuses
-    }
+    found: Responses = {status.value: RESPONSE | {"description": status.phrase} for status in statuses}
     return found | (others or {})
 
 
@@ -118,10 +120,22 @@ async def _invalid(_: Request, error: Exception) -> JSONResponse:
     return answer(Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_request", detail, errors=errors))
 
 
-async def _http(_: Request, error: Exception) -> JSONResponse:
+async def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
-    return answer(Problem(status, status.name.lower(), str(error.detail), headers=error.headers))
+    headers = dict(error.headers or {})
+    if status is HTTPStatus.METHOD_NOT_ALLOWED:
+        # Of every route of the path: Starlette names those of the first one only.
+        headers["Allow"] = ", ".join(sorted(_methods(request)))
+    return answer(Problem(status, status.name.lower(), str(error.detail), headers=headers))
+
+
+def _methods(request: Request) -> set[str]:
+    found: set[str] = set()
+    for route in request.app.state.operations:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods or set()
+    return found
 
 
 async def _refused(_: Request, error: Exception) -> JSONResponse:

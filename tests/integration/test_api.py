@@ -487,6 +487,17 @@ def test_ready_means_that_work_gets_done_and_not_only_that_servers_answer(api: A
 # -- the document ------------------------------------------------------------------------------------------------------
 
 
+def test_a_method_that_a_path_has_not_is_told_those_it_has(api: Api) -> None:
+    response = api.client.post("/v1/documents/a.md", json={}, headers=api.token())
+    problem(response, 405, "method_not_allowed")
+    assert response.headers["allow"] == "DELETE, GET, PUT"
+
+
+def test_a_time_is_no_number(api: Api) -> None:
+    response = api.client.get("/v1/usage?until=0.5", headers=api.token())
+    assert "ISO 8601" in problem(response, 422, "invalid_request")["detail"]
+
+
 def test_the_openapi_document_describes_every_operation(api: Api) -> None:
     document = api.client.get("/openapi.json").json()
     assert document["openapi"].startswith("3.1")
