@@ -19,6 +19,7 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Numeric,
     SmallInteger,
@@ -386,6 +387,25 @@ inbox_items = Table(
     Index("inbox_items_process_id_idx", "process_id", "id"),
     Index("inbox_items_pending_idx", "tenant", "project", "id", postgresql_where=text("status = 'PENDING'")),
     Index("inbox_items_expiry_idx", "expires_at", postgresql_where=text("status = 'PENDING'")),
+)
+
+api_tokens = Table(
+    "api_tokens",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    # SHA-256 of the secret. The secret has 256 random bits, so nothing slower is needed to keep it from being guessed.
+    Column("secret_sha256", LargeBinary, nullable=False),
+    Column("scopes", ARRAY(Text), nullable=False),
+    _created(),
+    Column("expires_at", DateTime(timezone=True)),
+    Column("revoked_at", DateTime(timezone=True)),
+    Column("last_used_at", DateTime(timezone=True)),
+    CheckConstraint("scopes <@ ARRAY['read', 'submit', 'answer', 'admin'] AND cardinality(scopes) > 0", name="scopes"),
+    CheckConstraint("octet_length(secret_sha256) = 32", name="secret"),
+    UniqueConstraint("secret_sha256"),
+    Index("api_tokens_tenant_name_idx", "tenant", "name", unique=True, postgresql_where=text("revoked_at IS NULL")),
 )
 
 dead_letters = Table(

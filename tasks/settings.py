@@ -114,6 +114,9 @@ class Settings(BaseSettings):
     inactivity_timeout_seconds: Seconds = 60.0
     call_timeout_seconds: Seconds = 600.0
 
+    api_requests_per_minute: Annotated[int, Field(ge=0)] = 600
+    """Requests per token of the HTTP API, in bursts of as many; 0 means no limit."""
+
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["json", "text"] = "json"
 

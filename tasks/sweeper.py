@@ -26,6 +26,8 @@ from tasks.publish import Publisher, engine_queue, queue_lists
 
 log = logging.getLogger(__name__)
 
+SWEPT_KEY = "vancetope:swept"
+"""When the last whole sweep ended, in seconds since the epoch."""
 LOST_AGE_SECONDS = 2.0
 """A due turn whose queue is empty is taken for lost after this long."""
 
@@ -88,9 +90,18 @@ class Sweeper:
                 continue
             if count:
                 done[name] = count
+        else:
+            self._note_time()
         if done:
             log.info("swept", extra=done)
         return done
+
+    def _note_time(self) -> None:
+        """For readiness checks: a beat asked for a sweep, a worker has taken it, and PostgreSQL was there."""
+        try:
+            self._redis.set(SWEPT_KEY, f"{time.time():.3f}", ex=86_400)
+        except redis.RedisError as error:
+            log.warning("sweep not noted, Redis is away", extra={"error": type(error).__name__})
 
     def _publish(self, turns: list[Turn]) -> int:
         faults.reach("in_sweep")

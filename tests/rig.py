@@ -273,6 +273,11 @@ class Rig:
         turns = [Turn(node_id=row[0], turn=row[1], engine=row[2], priority=row[3]) for row in found]
         return self.publisher.publish([turn for turn in turns if (turn.node_id, turn.turn) not in waiting])
 
+    def publish_due_now(self) -> int:
+        """As if all hints had been lost a while ago."""
+        rows(self.database, "UPDATE nodes SET next_hint_at = now() WHERE next_hint_at IS NOT NULL RETURNING id")
+        return self.publish_due()
+
     def result(self, process_id: UUID) -> dict[str, Any] | None:
         return read.result(self.database, process_id)
 
