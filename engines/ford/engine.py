@@ -119,6 +119,18 @@ class Ford:
     first_phase = FordPhase.ASK.value
     history = 0
     """The conversation is in the cursor, bounded; the history is for people."""
+    param_names = frozenset(
+        {
+            "conversationChars",
+            "lang",
+            "maxOutputTokens",
+            "maxRoundTrips",
+            "model",
+            "prompt",
+            "toolResultChars",
+            "toolSeconds",
+        }
+    )
 
     def __init__(self, tools: Iterable[ToolSpec] = ()) -> None:
         """tools: those of the installation; a recipe may narrow them with ``allowedTools``."""

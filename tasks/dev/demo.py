@@ -197,9 +197,8 @@ def submit_jobs(runtime: Runtime) -> list[Job]:
         for file in _examples(pattern):
             prompt = file.read_text(encoding="utf-8").strip()
             submission = Submission(id=uuid7(), recipe=recipe, params={"prompt": prompt}, goal=file.name)
-            runtime.publisher.publish(
-                store.submit(runtime.database, [prepare(submission, runtime.settings, runtime.engines)])
-            )
+            process = prepare(submission, runtime.settings, runtime.engines, runtime.sources)
+            runtime.publisher.publish(store.submit(runtime.database, [process]))
             jobs.append(Job(submission.id, recipe, file.name))
     return jobs
 
