@@ -148,6 +148,8 @@ class ProcessView:
     parent_node_id: int | None
     tenant: str
     project: str
+    owner: str | None
+    """Who submitted it, if that was said."""
     engine: str
     recipe_name: str
     goal: str
@@ -234,6 +236,18 @@ class PlanRow:
     failure: str
     children: tuple[tuple[NodeStatus, int], ...] = ()
     """Its direct children by status; one that awaits its own counts as RUNNING."""
+    item_id: int | None = None
+    """The question it waits for, in the picture for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanPicture:
+    """A process's tree for people, bounded, parents before children. Of two, the later ``taken_at`` is newer."""
+
+    taken_at: datetime
+    """On the database's clock, not after the rows were read."""
+    status: ProcessStatus
+    rows: tuple[PlanRow, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,6 +284,9 @@ class InboxItem:
     project: str
     process_id: UUID
     node_id: int
+    originator: str
+    """Who asks: ``engine:process id``."""
+    tags: tuple[str, ...]
     type: str
     criticality: str
     title: str
@@ -362,6 +379,7 @@ class NewProcess:
     goal: str
     tenant: str = "default"
     project: str = "default"
+    owner: str | None = None
     priority: int = BROKER_PRIORITY[Priority.NORMAL]
     limits: Limits = field(default_factory=Limits)
     callback: dict[str, Any] | None = None

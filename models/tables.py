@@ -62,6 +62,8 @@ processes = Table(
     Column("parent_key", Text),
     Column("tenant", Text, nullable=False),
     Column("project", Text, nullable=False),
+    # Who submitted it, in the caller's words; sub-processes have their caller's.
+    Column("owner", Text),
     Column("engine", Text, nullable=False),
     Column("recipe_name", Text, nullable=False),
     Column("status", Text, nullable=False, server_default="INIT"),
@@ -78,6 +80,9 @@ processes = Table(
     Column("reserved_tokens", BigInteger, nullable=False, server_default=text("0")),
     Column("reserved_cost_usd", Numeric(14, 6), nullable=False, server_default=text("0")),
     Column("node_count", Integer, nullable=False, server_default=text("1")),
+    # How many nodes may be at work at once, and how often somebody has started more than one of them.
+    Column("max_parallel", Integer),
+    Column("fan_outs", Integer, nullable=False, server_default=text("0")),
     Column("callback", JSONB),
     Column("trace_context", JSONB, nullable=False, server_default=text("'{}'")),
     _created(),
@@ -102,6 +107,7 @@ processes = Table(
         postgresql_where=text("parent_node_id IS NOT NULL AND status <> 'CLOSED'"),
     ),
     Index("processes_root_id_idx", "root_id"),
+    Index("processes_owner_idx", "owner", "created_at", postgresql_where=text("owner IS NOT NULL")),
     Index("processes_created_at_idx", "created_at"),
     Index(
         "processes_undelivered_idx",
@@ -155,6 +161,7 @@ nodes = Table(
     Column("open_calls", Integer, nullable=False, server_default=text("0")),
     Column("spawned_calls", Integer, nullable=False, server_default=text("0")),
     Column("turn", Integer, nullable=False, server_default=text("1")),
+    Column("waits_for_place", Boolean, nullable=False, server_default=text("false")),
     Column("due_at", DateTime(timezone=True)),
     Column("next_hint_at", DateTime(timezone=True)),
     Column("hints", Integer, nullable=False, server_default=text("0")),
@@ -178,15 +185,34 @@ nodes = Table(
         "settled_at IS NULL OR (due_at IS NULL AND next_hint_at IS NULL AND lease_expires_at IS NULL)",
         name="settled_is_quiet",
     ),
+    CheckConstraint("NOT waits_for_place OR (status = 'PENDING' AND due_at IS NULL)", name="waits_for_place"),
     CheckConstraint("(lease_owner IS NULL) = (lease_expires_at IS NULL)", name="lease"),
     CheckConstraint("open_children >= 0 AND open_calls >= 0", name="counters"),
-    Index("nodes_process_id_idx", "process_id", "id"),
+    Index("nodes_process_id_idx", "process_id", "depth", "id"),
+    Index(
+        "nodes_working_idx",
+        "process_id",
+        postgresql_where=text(
+            "parent_id IS NOT NULL AND due_at IS NOT NULL AND (status <> 'WAITING' OR open_calls = 0)"
+        ),
+    ),
     Index("nodes_siblings_idx", "parent_id", "order_key", unique=True, postgresql_where=text("parent_id IS NOT NULL")),
     Index(
         "nodes_next_sibling_idx",
         "parent_id",
         "order_key",
-        postgresql_where=text("parent_id IS NOT NULL AND status = 'PENDING' AND due_at IS NULL"),
+        postgresql_where=text(
+            "parent_id IS NOT NULL AND status = 'PENDING' AND due_at IS NULL AND NOT waits_for_place"
+        ),
+    ),
+    # The deepest first: what is begun is finished before more is begun.
+    Index(
+        "nodes_waiting_idx",
+        "process_id",
+        text("depth DESC"),
+        "parent_id",
+        "order_key",
+        postgresql_where=text("waits_for_place"),
     ),
     Index(
         "nodes_hint_idx", "next_hint_at", postgresql_where=text("next_hint_at IS NOT NULL AND lease_expires_at IS NULL")
@@ -195,7 +221,7 @@ nodes = Table(
     Index("nodes_leased_idx", "lease_expires_at", postgresql_where=text("lease_expires_at IS NOT NULL")),
     Index("nodes_poisoned_idx", "id", postgresql_where=text("losses >= 5")),
     Index("nodes_awaiting_idx", "id", postgresql_where=text("awaiting_post_children AND due_at IS NULL")),
-    Index("nodes_calling_idx", "id", postgresql_where=text("status = 'WAITING' AND open_calls > 0")),
+    Index("nodes_calling_idx", "process_id", "id", postgresql_where=text("status = 'WAITING' AND open_calls > 0")),
     **_HOT,
 )
 
@@ -307,6 +333,9 @@ inbox_items = Table(
     Column("process_id", Uuid, ForeignKey("processes.id", ondelete="CASCADE"), nullable=False),
     # One question per node, asked once.
     Column("node_id", BigInteger, ForeignKey("nodes.id", ondelete="CASCADE"), nullable=False),
+    # Who asks: an engine and its process, not a person.
+    Column("originator", Text, nullable=False),
+    Column("tags", ARRAY(Text), nullable=False, server_default=text("'{}'")),
     Column("type", Text, nullable=False),
     Column("criticality", Text, nullable=False),
     Column("title", Text, nullable=False),

@@ -28,6 +28,7 @@ from tasks.broker import connection_options
 from tasks.consumer import Consumer, set_aside
 from tasks.control import resume_process, steer_process, stop_process
 from tasks.jsonable import dump, jsonable
+from tasks.plans import picture_within
 from tasks.publish import CONTROL_QUEUE, URGENT_QUEUE, engine_queue, turn_task
 from tasks.settings import current
 from tasks.submission import SubmissionError, parse_submission, prepare, rejected
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 SUBMIT = "vancetope.submit"
 SWEEP = "vancetope.sweep"
 STATUS = "vancetope.status"
+PLAN = "vancetope.plan"
 RESULT = "vancetope.result"
 STOP = "vancetope.stop"
 SUSPEND = "vancetope.suspend"
@@ -48,6 +50,8 @@ INBOX_LIST = "vancetope.inbox.list"
 INBOX_ANSWER = "vancetope.inbox.answer"
 INBOX_DISMISS = "vancetope.inbox.dismiss"
 
+PLAN_CHARS = 48_000
+"""``vancetope.plan`` answers with at most this much JSON, as a result backend stores it."""
 RESULT_PIECE_CHARS = 48_000
 RESULT_PIECE_BYTES = 64_000
 """``vancetope.result`` answers with at most this much of a wrapper's JSON at a time, as a result backend stores it."""
@@ -206,6 +210,12 @@ def status(process_id: str) -> dict[str, Any] | None:
     return None if found is None else jsonable(found)
 
 
+@app.task(name=PLAN, base=VancetopeTask, ignore_result=False, expires=60)
+def plan(process_id: str) -> dict[str, Any] | None:
+    """The plan as the progress channel would show it now (``tasks.plans.picture``), or ``None``."""
+    return picture_within(runtime.database, UUID(process_id), PLAN_CHARS)
+
+
 @app.task(name=RESULT, base=VancetopeTask, ignore_result=False, expires=60)
 def result(process_id: str, offset: int = 0) -> dict[str, Any] | None:
     """A piece of the wrapper's JSON text from ``offset``: ``{"text", "next"}``; ``None`` while there is no result."""
@@ -251,11 +261,13 @@ def inbox_list(
     status: str | None = "PENDING",
     owner: str | None = None,
     limit: int = 100,
+    tag: str | None = None,
 ) -> dict[str, Any]:
-    """Questions of a project: ``{"items", "more"}``. status ``None``: of any; owner: this person's and the pool's."""
+    """Questions of a project: ``{"items", "more"}``. status ``None``: of any; owner: this person's and the pool's;
+    tag: only those with it."""
     wanted = None if status is None else ItemStatus(status)
     place = (tenant or settings.tenant, project or settings.project)
-    return inbox.listed(runtime, *place, status=wanted, owner=owner, limit=max(1, min(limit, 500)))
+    return inbox.listed(runtime, *place, status=wanted, owner=owner, tag=tag, limit=max(1, min(limit, 500)))
 
 
 @app.task(name=INBOX_ANSWER, base=VancetopeTask, ignore_result=False)

@@ -60,14 +60,21 @@ def explained(item_id: int, resolution: Resolution) -> str:
 def shown(item: InboxItem) -> dict[str, Any]:
     """An item as JSON has it."""
     found: dict[str, Any] = jsonable(dataclasses.asdict(item))
-    return found
+    return found | {"requires_action": item.status is ItemStatus.PENDING}
 
 
 def listed(
-    wired: Runtime, tenant: str, project: str, *, status: ItemStatus | None, owner: str | None, limit: int
+    wired: Runtime,
+    tenant: str,
+    project: str,
+    *,
+    status: ItemStatus | None,
+    owner: str | None,
+    limit: int,
+    tag: str | None = None,
 ) -> dict[str, Any]:
     """``{"items": […], "more": …}``: as many as fit an answer; an item too large by itself comes without its texts."""
-    found = store.items(wired.database, tenant, project, status=status, owner=owner, limit=limit + 1)
+    found = store.items(wired.database, tenant, project, status=status, owner=owner, tag=tag, limit=limit + 1)
     items: list[dict[str, Any]] = []
     left = LIST_CHARS
     for item in found[:limit]:

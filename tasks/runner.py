@@ -155,7 +155,7 @@ class TurnRunner:
                 log.error("commit given up, the lease will run out", extra={"error": str(error)})
                 return None
         faults.reach("after_commit")
-        self._announce(claim.view, transition, committed)
+        self._announce(attempt.view, transition, committed)
         keep = committed.next_turn if keep_next else None
         self._publisher.publish([turn for turn in committed.due if turn is not keep])
         faults.reach("after_publish")
@@ -389,6 +389,8 @@ class TurnRunner:
         log.info("turn done", extra=went)
         event = {"kind": "turn", "process": str(process.id), "node": node.id, "turn": node.turn, **went}
         self._background.emit(process.root_id, event)
+        if view.plan is not None:
+            self._background.plan_changed(process.root_id, process.id, last=committed.closed)
         if not committed.closed:
             return
         self._background.emit(process.root_id, {"kind": "closed", "process": str(process.id)})

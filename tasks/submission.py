@@ -59,10 +59,17 @@ class Submission(_Part):
     goal: str = ""
     tenant: str | None = None
     project: str | None = None
+    owner: Annotated[str, Field(max_length=200)] | None = None
+    """Who submits it: shown with the job, and whose its questions are."""
     priority: Priority = Priority.NORMAL
     limits: Budget = Budget()
     callback: Callback | None = None
     trace_context: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("owner")
+    @classmethod
+    def _somebody(cls, value: str | None) -> str | None:
+        return (value.strip() or None) if value is not None else None
 
     @field_validator("tenant", "project")
     @classmethod
@@ -143,6 +150,7 @@ def prepare(
         goal=submission.goal,
         tenant=tenant,
         project=project,
+        owner=submission.owner,
         priority=BROKER_PRIORITY[submission.priority],
         limits=limits_of(submission.limits, recipe, settings),
         callback=submission.callback.model_dump() if submission.callback else None,

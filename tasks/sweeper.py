@@ -54,6 +54,7 @@ class Sweeper:
         repairs: list[tuple[str, Callable[[], int]]] = [
             ("leases_taken_back", lambda: self._publish(sweep.take_back_expired(self._database, batch=self._batch))),
             ("parents_reactivated", lambda: self._publish(sweep.reactivate_parents(self._database, batch=self._batch))),
+            ("waiting_started", lambda: self._publish(sweep.start_waiting(self._database, batch=self._batch))),
             ("callers_woken", lambda: self._publish(sweep.wake_callers(self._database, batch=self._batch))),
             ("overdue_woken", lambda: self._publish(sweep.wake_overdue(self._database, batch=self._batch))),
             ("questions_expired", lambda: self._publish(inbox.expire(self._database, batch=self._batch))),

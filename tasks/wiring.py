@@ -29,6 +29,7 @@ from tasks.delivery import Deliverer
 from tasks.gate import SLOT_SECONDS, Gate
 from tasks.heartbeat import Heartbeat
 from tasks.lessons import Lessons
+from tasks.plans import PlanFeed
 from tasks.progress import Background
 from tasks.publish import Publisher
 from tasks.runner import TurnRunner
@@ -147,7 +148,7 @@ class Runtime:
 
     @_once
     def background(self) -> Background:
-        return Background(self.redis, self.deliverer)
+        return Background(self.redis, self.deliverer, PlanFeed(self.redis, self.database))
 
     @_once
     def runner(self) -> TurnRunner:

@@ -93,11 +93,15 @@ class CollectingBackground:
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
         self.deliveries: list[Delivery] = []
+        self.plans: list[tuple[UUID, bool]] = []
 
     def ensure_own_process(self) -> None: ...
 
     def emit(self, root_id: UUID, event: dict[str, Any]) -> None:
         self.events.append(event)
+
+    def plan_changed(self, root_id: UUID, process_id: UUID, *, last: bool) -> None:
+        self.plans.append((process_id, last))
 
     def deliver(self, delivery: Delivery) -> None:
         self.deliveries.append(delivery)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from engines.recipes.fence import defuse
 from engines.structured.text import one_line
@@ -63,6 +63,23 @@ class PlanNode:
         return NodeStatus.RUNNING if self.awaiting else self.status
 
 
+class PlanNodePayload(TypedDict):
+    """One node of a :class:`PlanPayload`. Kind and status are in lower case."""
+
+    id: str
+    kind: str
+    title: str
+    status: str
+    children: list[PlanNodePayload] | None
+    meta: dict[str, Any]
+
+
+class PlanPayload(TypedDict):
+    """The plan on the progress channel; ``rootNode`` is ``None`` for an empty plan."""
+
+    rootNode: PlanNodePayload | None
+
+
 def render_plan(nodes: Sequence[PlanNode], current_id: int | None, limit: int = LIMIT_CHARS) -> str:
     """The plan around ``current_id`` in at most ``limit`` characters (at least 500, else ``ValueError``).
 
@@ -83,17 +100,17 @@ def render_plan(nodes: Sequence[PlanNode], current_id: int | None, limit: int = 
     return _pruned(tree, limit)
 
 
-def plan_payload(nodes: Sequence[PlanNode]) -> dict[str, Any]:
-    """The plan for the progress channel: ``{"rootNode": {id, kind, title, status, children, meta}}``.
+def plan_payload(nodes: Sequence[PlanNode]) -> PlanPayload:
+    """The plan for the progress channel.
 
-    ``rootNode`` is ``None`` for an empty plan, ``children`` for a leaf. Kind and status are in lower case. ``meta`` has
-    ``position`` (from 0) and, where there is one, ``phase``, ``failureReason``, ``inboxItemId``, and ``hidden``: counts
-    of descendants that were not loaded.
+    ``children`` is ``None`` for a leaf. ``meta`` has ``position`` (from 0) and, where there is one, ``phase``,
+    ``failureReason``, ``inboxItemId``, ``awaiting`` (its subtasks are at work), and ``hidden``: counts of descendants
+    that were not loaded.
     """
     tree = _Tree.of(nodes, None)
     if tree.root is None:
         return {"rootNode": None}
-    made: dict[int, dict[str, Any]] = {}
+    made: dict[int, PlanNodePayload] = {}
     for node in reversed(list(tree.walk())):  # children before their parents: no recursion, whatever the depth
         children = [made[child.id] for child in tree.children.get(node.id, ())]
         made[node.id] = {
@@ -120,6 +137,8 @@ def _meta(node: PlanNode, position: int) -> dict[str, Any]:
         meta["failureReason"] = _flat(node.failure_reason, SUMMARY_CHARS)
     if node.inbox_item_id is not None:
         meta["inboxItemId"] = node.inbox_item_id
+    if node.awaiting:
+        meta["awaiting"] = True
     if node.below:
         meta["hidden"] = {status.value.lower(): count for status, count in node.below}
     return meta

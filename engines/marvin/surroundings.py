@@ -241,6 +241,7 @@ def plan_nodes(rows: tuple[PlanRow, ...]) -> tuple[PlanNode, ...]:
             phase=row.phase,
             summary=row.summary,
             failure_reason=row.failure,
+            inbox_item_id=None if row.item_id is None else str(row.item_id),
             # Children are numbered from 0 as they are created; a longer key is a node put in between.
             index=row.order_key[0] + 1 if len(row.order_key) == 1 else None,
             below=tuple(sorted((Counter(dict(row.children)) - loaded.get(row.id, Counter())).items())),

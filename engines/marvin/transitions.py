@@ -275,7 +275,9 @@ def _draft(at: Surroundings, step: Accept) -> tuple[WriteDocument, ...]:
     )
     if draft is None:
         return ()
-    return (WriteDocument(path=draft.path, kind="text", content=draft.content, title=draft.title),)
+    return (
+        WriteDocument(path=draft.path, kind="text", content=draft.content, title=draft.title, time_at=draft.time_at),
+    )
 
 
 def _camel(name: str) -> str:

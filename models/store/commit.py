@@ -82,6 +82,7 @@ class _Effects:
     processes: list[dict[str, Any]]
     documents: dict[str, dict[str, Any]]
     child_mode: ChildMode | None = None
+    width: int | None = None
     max_nodes: int | None = None
     sibling: NewChild | None = None
     question: AskUser | None = None
@@ -105,14 +106,15 @@ def _sort_effects(transition: Transition) -> _Effects:
                     "title": effect.title,
                     "mime": effect.mime,
                     "content": effect.content,
+                    "time_at": effect.time_at,
                 }
             case SpawnChildren():
                 found.child_mode = effect.mode
                 found.max_nodes = effect.max_nodes
-                width = 1 if effect.mode is ChildMode.SEQUENTIAL else effect.width or len(effect.children)
+                found.width = effect.width
                 ordered = sorted(effect.children, key=lambda child: child.order_key)
                 for place, child in enumerate(ordered):
-                    found.children.append(_child_row(child) | {"due": place < width})
+                    found.children.append(_child_row(child) | {"place": place})
             case SpawnSibling():
                 found.sibling = effect.child
             case AskUser():
@@ -183,6 +185,7 @@ def commit_turn(
         "awaiting": step.awaiting_post_children,
         "child_mode": effects.child_mode,
         "new_children": len(effects.children),
+        "width": effects.width,
         "max_nodes": effects.max_nodes,
         "new_siblings": 0 if effects.sibling is None else 1,
         "new_calls": len(effects.processes),
@@ -233,6 +236,7 @@ def commit_turn(
         processes=bool(effects.processes),
         documents=bool(effects.documents),
         sibling=effects.sibling is not None,
+        parks=step.status is NodeStatus.WAITING and (step.delay_seconds is None or bool(effects.processes)),
         asks=effects.question is not None,
         withdraws=effects.withdraws,
         ledger=call is not None,
@@ -251,6 +255,8 @@ def commit_turn(
 
 def _question_params(question: AskUser, cleaner: Cleaner) -> dict[str, Any]:
     return {
+        "question_originator": question.originator,
+        "question_tags": list(question.tags),
         "question_type": question.type,
         "question_criticality": question.criticality,
         "question_title": cleaner.text(question.title),

@@ -10,7 +10,7 @@ from models.store.database import Database, Row
 _STATUS = """
 SELECT p.id, p.status, p.close_reason, p.engine, p.recipe_name, p.tenant, p.project, p.priority, p.created_at,
        p.started_at, p.closed_at, p.delivered_at, p.deadline_at, p.root_id, p.parent_node_id,
-       p.max_calls, p.max_tokens, p.max_cost_usd,
+       p.max_calls, p.max_tokens, p.max_cost_usd, p.owner,
        (SELECT jsonb_object_agg(status, number)
           FROM (SELECT status, count(*) AS number FROM nodes WHERE process_id = p.id GROUP BY status) s),
        (SELECT jsonb_build_object('phase', phase, 'turn', turn, 'due_at', due_at, 'lease_owner', lease_owner,
@@ -28,7 +28,7 @@ SELECT p.id, p.status, p.close_reason, p.engine, p.recipe_name, p.tenant, p.proj
 _STATUS_KEYS = (
     "id", "status", "close_reason", "engine", "recipe", "tenant", "project", "priority", "created_at", "started_at",
     "closed_at", "delivered_at", "deadline_at", "root_id", "parent_node_id", "max_calls", "max_tokens",
-    "max_cost_usd", "nodes", "root_node", "usage",
+    "max_cost_usd", "owner", "nodes", "root_node", "usage",
 )  # fmt: skip
 
 
@@ -84,14 +84,16 @@ def phase_history(database: Database, process_id: UUID) -> list[dict[str, Any]]:
     return [dict(zip(keys, row, strict=True)) for row in rows]
 
 
-def recent(database: Database, *, limit: int, tenant: str | None = None) -> list[dict[str, Any]]:
-    """The newest top-level processes."""
-    keys = ("id", "status", "close_reason", "engine", "recipe", "created_at", "closed_at")
+def recent(
+    database: Database, *, limit: int, tenant: str | None = None, owner: str | None = None
+) -> list[dict[str, Any]]:
+    """The newest top-level processes. owner: only those this person has submitted."""
+    keys = ("id", "status", "close_reason", "engine", "recipe", "owner", "created_at", "closed_at")
     rows = database.statement(
-        "SELECT id, status, close_reason, engine, recipe_name, created_at, closed_at FROM processes"
+        "SELECT id, status, close_reason, engine, recipe_name, owner, created_at, closed_at FROM processes"
         " WHERE parent_node_id IS NULL AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)"
-        " ORDER BY created_at DESC LIMIT %(limit)s",
-        {"limit": limit, "tenant": tenant},
+        " AND (%(owner)s::text IS NULL OR owner = %(owner)s) ORDER BY created_at DESC LIMIT %(limit)s",
+        {"limit": limit, "tenant": tenant, "owner": owner},
     )
     return [dict(zip(keys, row, strict=True)) for row in rows]
 

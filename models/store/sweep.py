@@ -15,6 +15,7 @@ import psycopg
 from models.records import Turn
 from models.store.claim import HARD_LOSSES
 from models.store.commit import HINT_GRACE_SECONDS
+from models.store.commit_sql import WORKING
 from models.store.database import Database, Row
 
 log = logging.getLogger(__name__)
@@ -94,6 +95,39 @@ WITH ready AS (
 ), woken AS (
   UPDATE nodes n SET open_calls = 0, due_at = now(), next_hint_at = now() + make_interval(secs => %(grace)s), hints = 0
     FROM ready WHERE n.id = ready.id
+  RETURNING n.id, n.turn, n.process_id
+)
+SELECT w.id, w.turn, p.engine, p.priority, p.status IN {OPEN} FROM woken w JOIN processes p ON p.id = w.process_id
+"""
+
+# Processes with nodes that wait for a place and fewer at work than may be: two commits at the same moment, or one that
+# found too many at work, have left one free. From one such process to the next by the index, not over all the nodes.
+_START_WAITING = f"""
+WITH RECURSIVE wanting AS (
+  (SELECT process_id FROM nodes WHERE waits_for_place ORDER BY process_id LIMIT 1)
+  UNION ALL
+  SELECT (SELECT n.process_id FROM nodes n WHERE n.waits_for_place AND n.process_id > wanting.process_id
+           ORDER BY n.process_id LIMIT 1)
+    FROM wanting WHERE wanting.process_id IS NOT NULL
+), short AS (
+  SELECT p.id, coalesce(p.max_parallel, 2147483647) - working.number AS places
+    FROM wanting JOIN processes p ON p.id = wanting.process_id
+    CROSS JOIN LATERAL (SELECT count(*) AS number FROM nodes WHERE process_id = p.id AND {WORKING}) working
+   WHERE p.status IN {OPEN} AND working.number < coalesce(p.max_parallel, 2147483647)
+     -- Somebody has started nodes since this statement looked: the next sweep counts them.
+     AND p.fan_outs = (SELECT seen.fan_outs FROM processes seen WHERE seen.id = p.id)
+   ORDER BY p.id LIMIT %(batch)s OFFSET %(skip)s FOR NO KEY UPDATE OF p SKIP LOCKED
+), noted AS (
+  UPDATE processes SET fan_outs = processes.fan_outs + 1 FROM short WHERE processes.id = short.id
+), chosen AS (
+  SELECT w.id FROM short CROSS JOIN LATERAL (
+    SELECT n.id FROM nodes n WHERE n.process_id = short.id AND n.waits_for_place
+     ORDER BY n.depth DESC, n.parent_id, n.order_key LIMIT least(short.places, %(batch)s)
+       FOR NO KEY UPDATE SKIP LOCKED) w
+), woken AS (
+  UPDATE nodes n SET waits_for_place = false, due_at = now(), hints = 0,
+         next_hint_at = now() + make_interval(secs => %(grace)s)
+    FROM chosen WHERE n.id = chosen.id
   RETURNING n.id, n.turn, n.process_id
 )
 SELECT w.id, w.turn, p.engine, p.priority, p.status IN {OPEN} FROM woken w JOIN processes p ON p.id = w.process_id
@@ -181,6 +215,11 @@ def republish_lost(database: Database, engines: list[str], *, batch: int, age_se
 def reactivate_parents(database: Database, *, batch: int) -> list[Turn]:
     """Parents whose whole subtree is settled. The commit's counter is the fast path, this is the guarantee."""
     return repaired(database, _REACTIVATE_PARENTS, batch=batch)
+
+
+def start_waiting(database: Database, *, batch: int) -> list[Turn]:
+    """Nodes that wait for a place where there is one. Each commit hands its own place on; this is the guarantee."""
+    return repaired(database, _START_WAITING, batch=batch)
 
 
 def wake_callers(database: Database, *, batch: int) -> list[Turn]:

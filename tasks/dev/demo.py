@@ -37,7 +37,7 @@ from tasks.cli.output import age, err, json_text, money, out, plain, seconds
 from tasks.dev.local_model import LocalModel
 from tasks.dev.process import StackError
 from tasks.dev.stack import DevOptions, Stack
-from tasks.progress import channel
+from tasks.plans import channel
 from tasks.settings import SettingsError, load_settings
 from tasks.submission import Submission, prepare
 from tasks.wiring import Runtime

@@ -70,6 +70,7 @@ def test_a_question_of_the_root_reaches_a_conclusion(stage: Stage) -> None:  # 4
     assert (item.process_id, item.tenant, item.project, item.owner) == (process, "default", "default", None)  # 96, 99
     assert (item.type, item.criticality, item.title, item.body) == ("DECISION", "CRITICAL", "Which city?",
                                                                     "Both are fine.")  # fmt: skip
+    assert (item.originator, item.tags) == (f"marvin:{process}", ("marvin",))  # 99
     assert item.payload == QUESTION["payload"]
     assert (item.expires_at - item.created_at).total_seconds() == 604_800
     node = row(rig.database, "nodes", item.node_id)
@@ -156,6 +157,18 @@ def test_a_question_may_be_a_planned_task(stage: Stage) -> None:  # 52, 100
     rig.drain()
     closed_plan(rig, process)
     assert artifacts(rig, item.node_id)["result"] == "go by train"
+
+
+@pytest.mark.parametrize(("named", "whose"), [({}, "ada"), ({"owner": "bob"}, "bob")])
+def test_a_plans_questions_are_its_submitters(stage: Stage, named: dict[str, str], whose: str) -> None:
+    rig, _ = stage(plays({(GOAL, "SCOPE"): asks()}))
+    process = submit_plan(rig, GOAL, submitter="ada", **named)
+    rig.drain()
+    (item,) = pending(rig)
+    assert item.owner == whose
+    assert row(rig.database, "processes", process)["owner"] == "ada"
+    assert reply(rig, item, by="eve").outcome is Outcome.FOREIGN
+    assert reply(rig, item, by=whose).outcome is Outcome.STORED
 
 
 @pytest.mark.parametrize("outcome", ["INSUFFICIENT_INFO", "UNDECIDABLE"])

@@ -15,7 +15,7 @@ from plans import WEB_RESEARCH, Stage, broken_plan_invariants, submit_plan
 from engines.llm.base import ErrorKind, LlmError, LlmRequest
 from models.records import InboxItem
 from models.store import documents, inbox, read
-from models.store.sweep import reactivate_parents, republish_due, take_back_expired, wake_callers
+from models.store.sweep import reactivate_parents, republish_due, start_waiting, take_back_expired, wake_callers
 
 KINDS = ("WORKER", "WORKER", "WORKER", "EXPAND_FROM_DOC", "USER_INPUT")
 
@@ -102,7 +102,7 @@ def test_whatever_the_model_does_and_however_workers_die_a_plan_ends(stage: Stag
                 expire_lease(rig.database, dice.choice(leased)[0])
 
     def done() -> bool:
-        for sweep in (take_back_expired, reactivate_parents, wake_callers, republish_due):
+        for sweep in (take_back_expired, reactivate_parents, start_waiting, wake_callers, republish_due):
             rig.publisher.publish(sweep(rig.database, batch=100))
         for item in inbox.items(rig.database, "default", "default"):
             # A person answers some and waves the others away.

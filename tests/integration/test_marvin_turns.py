@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +68,11 @@ def test_section_19_five_calls_two_recipe_calls_one_file(stage: Stage, recipes: 
         {"verdict": "PASS", "issues": [], "reason": "complete and well-structured"},
     ])  # fmt: skip
     rig, model = stage(lambda *_: next(answers))
-    process = submit_plan(rig, GOAL, recipes=recipes, availableRecipes=["web-research"])
+    process = submit_plan(rig, GOAL, recipes=recipes, submitter="ada", availableRecipes=["web-research"])
     rig.drain()
     wrapper = closed_plan(rig, process)
 
+    assert rows(rig.database, "SELECT DISTINCT owner FROM processes") == [("ada",)]
     assert wrapper["result"] == "# Nuclear Power Report\nAll of it."
     assert wrapper["documents"] == ["research/nuclear-power/report.md"]
     phases = [phase for phase, _ in model.asked]
@@ -158,6 +161,13 @@ def test_subtasks_one_of_which_fails(stage: Stage, mode: str) -> None:
     assert draft is not None
     assert 'phaseHistory:\n  - {phase: "SCOPE", iteration: 1' in draft.content
     assert draft.content.endswith("result of A")
+    settled = value(rig.database, "SELECT settled_at FROM nodes WHERE goal = 'A'")
+    completed = re.search('completedAt: "(.*)"', draft.content)
+    assert completed is not None
+    # The time of the commit that settled the node, to the second.
+    assert datetime.fromisoformat(completed[1]) == settled.replace(microsecond=0)
+    stored = value(rig.database, "SELECT content FROM document_versions WHERE document_id = %(id)s", id=draft.id)
+    assert stored == draft.content
 
 
 def test_children_of_a_sequential_parent_run_one_at_a_time(stage: Stage) -> None:  # 38

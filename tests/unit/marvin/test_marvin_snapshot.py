@@ -290,7 +290,7 @@ def test_the_payload_mirrors_the_tree() -> None:
             "kind": "worker",
             "title": "Root",
             "status": "running",
-            "meta": {"position": 0, "phase": "POST_CHILDREN"},
+            "meta": {"position": 0, "phase": "POST_CHILDREN", "awaiting": True},
             "children": [
                 {
                     "id": "2",
