@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
 import click
 
 from engines.errors import EngineError, InvalidSchema
+from engines.ford import queries as structured_query
 from engines.recipes.cascade import RecipeSource, list_recipes, resolve
 from engines.recipes.model import Recipe, normalise_name, parse_recipe
 from engines.structured.schema import compile_schema
+from engines.tools.web_search import WebSearch
 from models.store import documents
 from tasks.cli.asked import read_file
 from tasks.cli.failures import FAILED, USAGE, CommandError
@@ -21,6 +24,7 @@ from tasks.cli.output import err, json_option, out, plain, print_fields, print_j
 from tasks.cli.store import open_database
 from tasks.cookbook import recipe_path, recipe_sources
 from tasks.submission import check_recipe
+from tasks.toolbox import load_tools
 from tasks.wiring import load_engines
 
 
@@ -170,6 +174,21 @@ def _read(file: Path) -> str:
     return read_file(str(file), "recipe")
 
 
+def _unknown_tools(recipe: Recipe, here: Here) -> list[str]:
+    """Tools the recipe names that are not installed here; one that only lacks its setting is known."""
+    named = (*(recipe.allowed_tools or ()), *recipe.allowed_tools_add, *recipe.allowed_tools_remove)
+    if not named:
+        return []
+    known = {spec.name for spec in load_tools(here.settings).specs()} | {structured_query.NAME, WebSearch.name}
+    problems = []
+    for name in named:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))}"
+            problems.append(f"{recipe.source}: there is no tool {name!r} here: {hint}")
+    return problems
+
+
 def _parsed(file: Path) -> Recipe:
     return parse_recipe(file.stem, _read(file), str(file))
 
@@ -178,6 +197,9 @@ def _problems(load: Callable[[], Recipe], here: Here) -> list[str]:
     try:
         recipe = load()
         check_recipe(recipe, load_engines(here.settings.engines))
+        unknown = _unknown_tools(recipe, here)
+        if unknown:
+            return unknown
         if recipe.json_schema is not None:
             compile_schema(recipe.json_schema)
     except InvalidSchema as error:

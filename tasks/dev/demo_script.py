@@ -50,7 +50,7 @@ def plan_rules() -> list[dict[str, Any]]:
     rules: list[dict[str, Any]] = []
     for title, (finding, text) in _SECTIONS.items():
         call = {"recipe": "analyze", "steerContent": f"Read demo/article.md. What does it say about: {title}?"}
-        goal = rf"<<< Goal \[\w+\]\nWrite the section '{title}'"
+        goal = rf"<<< Goal \[\w+\]\nSection '{title}'"
         rules += [
             _says("scope", goal, {"action": "CALL_RECIPE", "recipeCall": call, "reason": "The article has the facts."}),
             _says("conclude", goal, {"result": text, "reason": "Written from what was found."}),
