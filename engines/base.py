@@ -134,6 +134,16 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class NamesParams(Protocol):
+    """An engine that says which parameters it reads, so that a misspelt one can be refused."""
+
+    @property
+    def param_names(self) -> frozenset[str]:
+        """Every parameter the engine reads by itself; recipes' templates may read others."""
+        ...
+
+
+@runtime_checkable
 class PlanningEngine(Engine, Protocol):
     """An engine whose processes are trees and call other recipes. Its views carry ``plan``, and ``document`` if wished.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -147,6 +148,11 @@ for _name in _ENGINES:
     _register_turn(_name)
 
 
+def _remark(process_id: UUID, text: str) -> None:
+    with logs.bound(process=str(process_id)):
+        log.warning("submission accepted with a remark", extra={"remark": text})
+
+
 # Acknowledged late, unlike everything else: until its row exists, the message is all there is of a submission.
 @app.task(
     name=SUBMIT,
@@ -176,7 +182,7 @@ def submit(self: Any, *args: Any, **payload: Any) -> None:
         return
     try:
         submission = parse_submission({**given, "id": str(process_id)} if isinstance(given, dict) else given)
-        process = prepare(submission, settings, runtime.engines)
+        process = prepare(submission, settings, runtime.engines, runtime.sources, partial(_remark, process_id))
         faults.reach("before_store")
         turns = store.submit(runtime.database, [process])
         faults.reach("after_store")

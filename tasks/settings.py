@@ -131,6 +131,13 @@ class Settings(BaseSettings):
             raise ValueError(f"must be an address that begins with {' or '.join(f'{each}://' for each in schemes)}")
         return value
 
+    @field_validator("recipes_dir")
+    @classmethod
+    def _is_a_folder(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.is_dir():
+            raise ValueError(f"there is no folder {value}")
+        return value
+
     @field_validator("search_url")
     @classmethod
     def _with_query(cls, value: str | None) -> str | None:

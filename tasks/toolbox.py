@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from engines.base import RunTools, ToolResult
 from engines.llm.base import ToolCall
 from engines.llm.cancel import Cancellation
-from engines.recipes.cascade import RecipeSource
 from engines.tools.base import ToolContext
 from engines.tools.pauses import Pauses
 from engines.tools.registry import Registry, bundled_tools, installed_tools
 from models.records import ProcessView, StoredDocument
 from models.store import documents
 from models.store.database import Database
+from tasks.cookbook import Sources, recipe_sources
 from tasks.heartbeat import Cancel
 from tasks.settings import Settings
-from tasks.submission import recipe_sources
 
-Sources = Callable[[str, str], Sequence[RecipeSource]]
 _LATE: Final = "[tool error] the tool took longer than {seconds:.0f} seconds and was given up"
 _STOPPED: Final = "[tool error] the tool was stopped"
 
@@ -111,7 +109,7 @@ def load_tools(settings: Settings, pauses: Pauses | None = None) -> Registry:
 
 def build_toolbox(settings: Settings, registry: Registry, database: Database) -> Toolbox:
     """The toolbox of a worker."""
-    return Toolbox(registry, database, lambda tenant, project: recipe_sources(settings, tenant, project))
+    return Toolbox(registry, database, recipe_sources(settings, database))
 
 
 NO_TOOLS: Final = Toolbox(Registry([]), None, lambda tenant, project: ())

@@ -24,6 +24,7 @@ from engines.llm.client import shutdown as llm_shutdown
 from engines.marvin.engine import Marvin
 from engines.tools.registry import Registry, ToolsError
 from models.store.database import Database
+from tasks.cookbook import Sources, recipe_sources
 from tasks.delivery import Deliverer
 from tasks.gate import SLOT_SECONDS, Gate
 from tasks.heartbeat import Heartbeat
@@ -100,6 +101,10 @@ class Runtime:
     @_once
     def database(self) -> Database:
         return Database(self.settings.database, pool_size=self.settings.database_pool_size)
+
+    @_once
+    def sources(self) -> Sources:
+        return recipe_sources(self.settings, self.database)
 
     @_once
     def redis(self) -> redis.Redis:

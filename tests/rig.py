@@ -23,17 +23,18 @@ from engines.llm.base import CancelToken, ChunkSink, LlmReply, LlmRequest
 from engines.llm.catalogue import Candidate, Catalogue
 from engines.llm.scripted import Script, ScriptedProvider
 from engines.marvin.engine import Marvin
-from engines.recipes.cascade import BundledRecipes
 from engines.tools.base import Tool
 from engines.tools.registry import Registry, bundled_tools
 from models.records import NewProcess, Turn
 from models.store import processes, read
 from models.store.database import Database, Row
 from models.store.processes import Delivery
+from tasks.cookbook import recipe_sources
 from tasks.gate import Gate
 from tasks.heartbeat import Heartbeat
 from tasks.lessons import Lessons
 from tasks.runner import TurnRunner
+from tasks.settings import load_settings
 from tasks.toolbox import Toolbox
 
 # Nobody listens there: what a turn does when Redis is away.
@@ -187,7 +188,7 @@ class Rig:
             lessons=Lessons(self.redis),
             publisher=self.publisher,  # type: ignore[arg-type]
             background=self.background,  # type: ignore[arg-type]
-            toolbox=Toolbox(self.tools, self.database, lambda tenant, project: [BundledRecipes()]),
+            toolbox=Toolbox(self.tools, self.database, recipe_sources(load_settings({}), self.database)),
             lease_seconds=lease_seconds,
             burst=burst,
             commit_patience_seconds=patience,

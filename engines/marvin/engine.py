@@ -9,6 +9,7 @@ from engines.base import Abandoned, AskModel, BudgetSpent, Decided, ModelFailed,
 from engines.errors import TemplateError
 from engines.llm.base import ErrorKind, LlmReply, LlmRequest, StopKind
 from engines.marvin.calls import ENGINE_NAME, WORKER_RECIPE, available_recipes
+from engines.marvin.caps import RANGES
 from engines.marvin.expansion import expanded, planned, wished_document
 from engines.marvin.machine import decide
 from engines.marvin.material import gathered
@@ -38,6 +39,15 @@ class Marvin:
     """Every call is put together anew; what a node has gathered is in its cursor, its calls and its children."""
     root_kind = TaskKind.WORKER.value
     own_recipes = (WORKER_RECIPE,)
+    param_names = frozenset(limit.name for limit in RANGES.values()) | {
+        "availableRecipes",
+        "defaultExecutionMode",
+        "defaultExecutionModePerKind",
+        "lang",
+        "maxOutputTokens",
+        "model",
+        "owner",
+    }
 
     def called_recipes(self, params: Mapping[str, Any]) -> tuple[str, ...]:
         return available_recipes(params)

@@ -9,7 +9,7 @@ from uuid import uuid5
 
 from engines.documents.actions import ActionContext, Rendered, run_actions
 from engines.documents.drafts import DraftNode, PhaseLine, child_position, draft_of
-from engines.marvin.calls import recipe_key, refusal
+from engines.marvin.calls import refusal
 from engines.marvin.cursor import Asked, NodeCursor
 from engines.marvin.material import gathered, reply_blocks
 from engines.marvin.modes import execution_mode
@@ -20,7 +20,8 @@ from engines.marvin.steps import Accept, AskUser, CallRecipe, Correct, Fail, GoT
 from engines.marvin.surroundings import Surroundings
 from engines.marvin.words import Phase, TaskKind
 from engines.recipes.cascade import effective_params
-from engines.recipes.snapshots import Callee, dumped
+from engines.recipes.model import recipe_key
+from engines.recipes.snapshots import Callee, dumped, why_unusable
 from models.records import CloseReason, Reason
 from models.transition import (
     AppendMessage,
@@ -161,6 +162,7 @@ def _call(
         available=at.available,
         engine=callee.recipe.engine if callee else None,
         own_recipe=at.view.process.recipe_name,
+        problem=why_unusable(at.view.process.recipe, name),
     )
     cursor = replace(cursor, asked=(*cursor.asked, Asked(recipe=name, marker=marker)))
     phase, note = step.state.phase.value, _note(at, output)

@@ -21,6 +21,7 @@ from engines.tools.clock import CurrentTime
 from engines.tools.docs import DocList, DocRead, DocWrite
 from engines.tools.page import clean
 from engines.tools.pauses import Pauses
+from engines.tools.recipe_write import RecipeWrite
 from engines.tools.recipes import RecipeDescribe, RecipeList
 from engines.tools.web_fetch import WebFetch
 from engines.tools.web_search import WebSearch
@@ -55,7 +56,12 @@ class Registry:
     def specs(self) -> tuple[ToolSpec, ...]:
         """What a model is told of each tool, in the order of registration."""
         return tuple(
-            ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters)
+            ToolSpec(
+                name=tool.name,
+                description=tool.description,
+                parameters=tool.parameters,
+                by_name_only=bool(getattr(tool, "by_name_only", False)),
+            )
             for tool in self._tools.values()
         )
 
@@ -99,8 +105,8 @@ def bundled_tools(
     search = (
         [WebSearch(search_url, api_key=search_key, key_header=search_key_header, pauses=pauses)] if search_url else []
     )
-    others = (WebFetch(), CurrentTime(), DocList(), DocRead(), DocWrite(), RecipeList(), RecipeDescribe())
-    return (*search, *others)
+    documents = (DocList(), DocRead(), DocWrite())
+    return (*search, WebFetch(), CurrentTime(), *documents, RecipeList(), RecipeDescribe(), RecipeWrite())
 
 
 def installed_tools(found: Iterable[EntryPoint] | None = None) -> Iterator[Tool]:

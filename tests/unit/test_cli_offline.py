@@ -148,6 +148,14 @@ def test_a_wrong_recipe_file_fails_its_check(tmp_path: Path) -> None:
     assert "prmopt" in result.stdout
 
 
+def test_a_tool_that_is_not_there_fails_the_check(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("description: x\nengine: ford\nallowedTools: [web_search, doc_raed]\n")
+    result = invoke("recipes", "check", "mine.yaml", "--json")
+    assert result.exit_code == 1
+    ((problem,),) = [each["problems"] for each in json.loads(result.stdout)]
+    assert problem == "mine.yaml: there is no tool 'doc_raed' here: did you mean 'doc_read'?"
+
+
 def test_a_good_schema_gets_a_forecast_for_every_kind_of_model() -> None:
     found = json.loads(invoke("schema", "check", "-", "--json", stdin=SCHEMA).stdout)
     assert found["accepted"] is True
