@@ -1,6 +1,6 @@
 """Tokens of the HTTP API.
 
-Revises: 20261130_inbox
+Revises: 20261202_model_specs
 Created: 2026-11-30 16:15:00
 """
 
@@ -9,7 +9,7 @@ from alembic import op
 from sqlalchemy.dialects import postgresql
 
 revision = "20261203_api_tokens"
-down_revision = "20261130_inbox"
+down_revision = "20261202_model_specs"
 branch_labels = None
 depends_on = None
 

@@ -130,9 +130,11 @@ def page(
     before: Place | None = None,
 ) -> list[dict[str, Any]]:
     """Top-level processes of a tenant, the newest first, behind ``before``."""
-    keys = ("id", "status", "close_reason", "engine", "recipe", "project", "created_at", "started_at", "closed_at")
+    keys = (
+        "id", "status", "close_reason", "engine", "recipe", "project", "owner", "created_at", "started_at", "closed_at",
+    )  # fmt: skip
     rows = database.statement(
-        "SELECT id, status, close_reason, engine, recipe_name, project, created_at, started_at, closed_at"
+        "SELECT id, status, close_reason, engine, recipe_name, project, owner, created_at, started_at, closed_at"
         " FROM processes WHERE parent_node_id IS NULL AND tenant = %(tenant)s"
         " AND (%(project)s::text IS NULL OR project = %(project)s)"
         " AND (%(status)s::text IS NULL OR status = %(status)s)"

@@ -18,7 +18,6 @@ from tasks.api import shapes
 from tasks.api.access import Caller, Reader
 from tasks.api.parts import Here, Parts
 from tasks.api.problems import Problem, responses
-from tasks.submission import recipe_sources
 
 router = APIRouter(prefix="/v1")
 
@@ -111,5 +110,4 @@ def _aware(value: datetime | None) -> datetime | None:
 
 
 def _sources(here: Parts, who: Caller, project: str | None) -> Any:
-    settings = here.runtime.settings
-    return recipe_sources(settings, who.tenant, project or settings.project)
+    return here.runtime.sources(who.tenant, project or here.runtime.settings.project)

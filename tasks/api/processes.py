@@ -55,7 +55,9 @@ def submit(
     409 when that id was used for something else.
     """
     submission = _submission(wanted, who, idempotency_key)
-    process = prepare(submission, here.runtime.settings, here.runtime.engines)
+    remarks: list[str] = []
+    runtime = here.runtime
+    process = prepare(submission, runtime.settings, runtime.engines, runtime.sources, remarks.append)
     turns = store.submit(here.runtime.database, [process])
     if turns:
         here.runtime.publisher.publish(turns)
@@ -63,7 +65,7 @@ def submit(
         _same(here, process)
         response.status_code = HTTPStatus.OK
     response.headers["Location"] = f"/v1/processes/{process.id}"
-    return _process(here, who, process.id)
+    return _process(here, who, process.id).model_copy(update={"warnings": remarks})
 
 
 @router.get("", summary="List processes")
@@ -154,10 +156,12 @@ def resume(process_id: UUID, here: Here, who: Submitter) -> shapes.Changed:
 def get_plan(
     process_id: UUID, here: Here, who: Reader, limit: Annotated[int, Query(ge=1, le=MAX_PLAN_NODES)] = 500
 ) -> shapes.Plan:
-    """The nodes as they are now."""
-    _known(here, who, process_id)
-    rows = tree(here.runtime.database, process_id, limit=limit + 1)
-    return shapes.Plan(nodes=[shapes.PlanNode.model_validate(row) for row in rows[:limit]], cut=len(rows) > limit)
+    """The nodes as they are now; of more than `limit` the upper ones, and those at work with the way up."""
+    status = _known(here, who, process_id)
+    picture = tree(here.runtime.database, process_id, limit=limit)
+    rows = () if picture is None else picture.rows
+    nodes = [shapes.PlanNode.model_validate(row) for row in rows]
+    return shapes.Plan(nodes=nodes, cut=sum(status["nodes"].values()) > len(nodes))
 
 
 @router.get(

@@ -43,6 +43,9 @@ class NewProcess(Wanted):
     )
     goal: str = Field(default="", max_length=1_000_000, description="What marvin or ford is to reach or answer.")
     project: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")] | None = None
+    owner: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        default=None, description="For whom it is: its questions are theirs. Default: the pool's."
+    )
     priority: Priority = Priority.NORMAL
     limits: Budget = Budget()
     trace_context: dict[str, str] = Field(default_factory=dict, description="W3C trace context of the caller.")
@@ -69,6 +72,7 @@ class ProcessSummary(Shape):
     engine: str = Field(examples=["jeltz"])
     recipe: str = Field(examples=["extract-event"])
     project: str
+    owner: str | None
     created_at: datetime
     started_at: datetime | None
     closed_at: datetime | None
@@ -84,6 +88,9 @@ class Process(ProcessSummary):
     max_calls: int | None
     max_tokens: int | None
     max_cost_usd: float | None
+    warnings: list[str] = Field(
+        default_factory=list, description="When it is submitted: what is legal but surely not meant."
+    )
     nodes: dict[str, int] = Field(description="Number of nodes by status.", examples=[{"DONE": 12, "RUNNING": 2}])
     usage: Usage
 
@@ -129,7 +136,7 @@ class PlanNode(Shape):
 
 
 class Plan(Shape):
-    """The nodes, upper levels first; ``cut`` when there are more."""
+    """The nodes, parents before children; ``cut`` when there are more."""
 
     nodes: list[PlanNode]
     cut: bool
@@ -180,6 +187,8 @@ class Item(Shape):
     payload: dict[str, Any] = Field(description="Options, items, default: what the type has.")
     status: str = Field(examples=["PENDING"])
     owner: str | None
+    originator: str = Field(description="Who asks.")
+    tags: list[str]
     answer: dict[str, Any] | None
     answered_by: str | None
     created_at: datetime

@@ -22,7 +22,7 @@ from starlette.responses import Response, StreamingResponse
 from models.store import read
 from tasks.api.parts import Parts
 from tasks.jsonable import dump
-from tasks.progress import channel
+from tasks.plans import channel
 
 POLL_SECONDS: Final = 1.0
 BLIND_POLL_SECONDS: Final = 0.3
