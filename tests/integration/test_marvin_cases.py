@@ -1,4 +1,4 @@
-"""Marvin on the real store and runner: cases people have met. Numbers: rows of ``design/marvin.md``; letters: cases."""
+"""Marvin on the real store and runner: what has gone wrong for people with software of this kind."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def plays(script: dict[tuple[str, str], Any]) -> Any:
     return play
 
 
-def test_a_submission_is_one_pending_worker_and_one_wake_up(stage: Stage) -> None:  # 30
+def test_a_submission_is_one_pending_worker_and_one_wake_up(stage: Stage) -> None:
     rig, _ = stage(plays({}))
     submitted = prepare(parse_submission({"recipe": "marvin", "goal": GOAL}), load_settings({}), rig.engines)
     (turn,) = processes.submit(rig.database, [submitted])
@@ -62,7 +62,7 @@ def test_a_submission_is_one_pending_worker_and_one_wake_up(stage: Stage) -> Non
     assert processes.submit(rig.database, [submitted]) == []
 
 
-def test_in_a_process_without_nodes_nothing_is_to_be_done(stage: Stage) -> None:  # 33
+def test_in_a_process_without_nodes_nothing_is_to_be_done(stage: Stage) -> None:
     rig, _ = stage(plays({}))
     process = make_process(rig.database, "RUNNING")
     assert tree(rig.database, process) is None
@@ -70,7 +70,7 @@ def test_in_a_process_without_nodes_nothing_is_to_be_done(stage: Stage) -> None:
         assert repair(rig.database, batch=10) == []
 
 
-def test_a_node_that_is_done_and_awaits_nobody_is_never_woken(stage: Stage) -> None:  # 92
+def test_a_node_that_is_done_and_awaits_nobody_is_never_woken(stage: Stage) -> None:
     rig, _ = stage(plays({}))
     process = make_process(rig.database, "RUNNING")
     root = make_node(rig.database, process, "awaiting")
@@ -80,7 +80,7 @@ def test_a_node_that_is_done_and_awaits_nobody_is_never_woken(stage: Stage) -> N
     assert row(rig.database, "nodes", other)["due_at"] is None
 
 
-def test_a_called_recipe_runs_as_itself_and_keeps_its_whole_reply(stage: Stage, recipes: Path) -> None:  # 81, 84, D17
+def test_a_called_recipe_runs_as_itself_and_keeps_its_whole_reply(stage: Stage, recipes: Path) -> None:
     whole = "".join(random.Random(1).choices("abcdefgh ", k=2_000_000))
     rig, model = stage(plays({(GOAL, "SCOPE"): call("web-research", "look"), ("look", "ANSWER"): {"text": whole}}))
     process = submit_plan(rig, GOAL, recipes=recipes, availableRecipes=["web-research"], recipeReplyTruncateChars=500)
@@ -99,10 +99,10 @@ def test_a_called_recipe_runs_as_itself_and_keeps_its_whole_reply(stage: Stage, 
     assert (kept["kind"], whole in kept["content"]) == ("result", True)
     # The reply found its caller, and from the sub-process one finds the node.
     caller = value(rig.database, "SELECT parent_node_id FROM processes WHERE id = %(id)s", id=called)
-    assert row(rig.database, "nodes", caller)["process_id"] == str(process)  # 86
+    assert row(rig.database, "nodes", caller)["process_id"] == str(process)
 
 
-def test_each_call_leaves_a_record_with_model_tokens_and_time(stage: Stage) -> None:  # 147
+def test_each_call_leaves_a_record_with_model_tokens_and_time(stage: Stage) -> None:
     rig, _ = stage(plays({(GOAL, "SCOPE"): subtasks("A")}))
     process = submit_plan(rig, GOAL)
     rig.drain()
@@ -120,7 +120,7 @@ def test_each_call_leaves_a_record_with_model_tokens_and_time(stage: Stage) -> N
     assert {record["iteration"] for record in records} == {1}
 
 
-def test_d1_a_null_character_in_an_answer_of_a_model_or_a_person_ends_nothing(stage: Stage) -> None:
+def test_a_null_character_in_an_answer_of_a_model_or_a_person_ends_nothing(stage: Stage) -> None:
     question = {"goal": "Which?", "taskKind": "USER_INPUT"}
     script = {
         (GOAL, "SCOPE"): subtasks("A", question),
@@ -141,7 +141,7 @@ def test_d1_a_null_character_in_an_answer_of_a_model_or_a_person_ends_nothing(st
     assert sum(each["replaced_characters"] for each in read.phase_history(rig.database, process)) >= 1
 
 
-def test_d8_a_parent_that_loses_its_worker_sees_the_same_failure_and_restarts_no_child(stage: Stage) -> None:
+def test_a_parent_that_loses_its_worker_sees_the_same_failure_and_restarts_no_child(stage: Stage) -> None:
     script = {
         (GOAL, "SCOPE"): subtasks("A", "B"),
         ("B", "SCOPE"): {"action": "BLOCKED_BY_PROBLEM", "problem": "no source", "reason": "x"},
@@ -167,7 +167,7 @@ def test_d8_a_parent_that_loses_its_worker_sees_the_same_failure_and_restarts_no
 LIST = "---\nkind: list\n---\n- water\n- roads\n"
 
 
-def test_f12_a_document_that_changes_while_it_is_fanned_out_gives_its_children_once(stage: Stage) -> None:
+def test_a_document_that_changes_while_it_is_fanned_out_gives_its_children_once(stage: Stage) -> None:
     task = {
         "goal": "All chapters", "taskKind": "EXPAND_FROM_DOC",
         "taskSpec": {"documentRef": {"path": "outline.md"}, "childTemplate": {"goal": "On {{ item.text }}"}},
@@ -193,7 +193,7 @@ def test_f12_a_document_that_changes_while_it_is_fanned_out_gives_its_children_o
     assert [goal for goal, kind, _ in nodes_of(rig, process) if kind == "WORKER"] == ["On water", "On roads", "On rail"]
 
 
-def test_d16_what_a_plan_stores_grows_with_its_texts_and_no_faster(stage: Stage) -> None:
+def test_what_a_plan_stores_grows_with_its_texts_and_no_faster(stage: Stage) -> None:
     # Texts that do not compress, so that what is stored is what was written.
     dice = random.Random(7)
     text = "".join(chr(dice.randrange(0x4E00, 0x9FA5)) for _ in range(4_000))
@@ -223,7 +223,7 @@ def test_d16_what_a_plan_stores_grows_with_its_texts_and_no_faster(stage: Stage)
     assert many < 4.5 * written
 
 
-def test_d16_old_processes_are_pruned_and_open_ones_never(stage: Stage, recipes: Path) -> None:
+def test_old_processes_are_pruned_and_open_ones_never(stage: Stage, recipes: Path) -> None:
     script = {
         (GOAL, "SCOPE"): subtasks("A"), ("A", "SCOPE"): call("web-research", "look"),
         ("look", "ANSWER"): {"text": "found"},
