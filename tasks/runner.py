@@ -54,6 +54,8 @@ log = logging.getLogger(__name__)
 
 MAX_CRASHES = 3
 """Exceptions of an engine in one turn after which the node is given up."""
+MAX_FULL = 20
+"""Decisions of one turn that find no room in the tree; another one like them is the engine not looking."""
 OVERDUE = "the deadline of the process has passed"
 _UNHEALTHY = frozenset({ErrorKind.OVERLOADED, ErrorKind.TIMEOUT, ErrorKind.TRANSPORT})
 
@@ -355,16 +357,16 @@ class TurnRunner:
         """
         elapsed = self._clock() - began
         deadline = self._clock() + self._patience
-        pause = 0.1
-        refused = False
+        pause, refused, full = 0.1, False, 0
         while True:
             try:
                 return transition, commit_turn(
                     self._database, attempt.claim, transition, call=attempt.call, elapsed_seconds=elapsed
                 )
-            except TreeFull:
+            except TreeFull as error:
                 # The answer is paid for: the engine decides about it once more, seeing the tree as it is now.
-                transition = self._decide_again(attempt)
+                full += 1
+                transition = self._decide_again(attempt) if full <= MAX_FULL else self._crashed(attempt, error)
             except (NotStorable, BadTransition) as error:
                 if refused:
                     raise
