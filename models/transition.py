@@ -171,6 +171,11 @@ class Transition:
     def settled(self) -> bool:
         return is_settled(self.status, self.awaiting_post_children)
 
+    @property
+    def label(self) -> str:
+        """What the turn was, as its record says: ``PHASE.REASON``."""
+        return f"{self.note.phase}.{self.reason}"
+
     def with_transport(self, transport: dict[str, Any]) -> Transition:
         """The same transition carrying the runner's own notes to the node's next turn."""
         return replace(self, transport=transport)

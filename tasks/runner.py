@@ -145,7 +145,7 @@ class TurnRunner:
             attempt = Attempt(engine=engine, claim=claim, cancel=cancel)
             try:
                 transition = self._work(attempt)
-                faults.reach("before_commit")
+                faults.reach("before_commit", transition.label)
                 transition, committed = self._commit(attempt, transition, began)
             except Postponed as wait:
                 self._postpone(claim, wait.delay_seconds)
@@ -156,11 +156,11 @@ class TurnRunner:
             except DatabaseUnavailable as error:
                 log.error("commit given up, the lease will run out", extra={"error": str(error)})
                 return None
-        faults.reach("after_commit")
+        faults.reach("after_commit", transition.label)
         self._announce(claim.view, transition, committed)
         keep = committed.next_turn if keep_next else None
         self._publisher.publish([turn for turn in committed.due if turn is not keep])
-        faults.reach("after_publish")
+        faults.reach("after_publish", transition.label)
         return committed
 
     # -- from the view to a transition -----------------------------------------------------------------------------

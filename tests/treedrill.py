@@ -66,50 +66,65 @@ def tree_settings(folder: Path) -> dict[str, object]:
     return {"recipes_dir": folder, "catalogue_file": prices}
 
 
-def submit_tree(cluster: Cluster, plan: TreePlan) -> UUID:
+def submit_tree(cluster: Cluster, plan: TreePlan, *, project: str = "default") -> UUID:
     """Store the plan's documents and submit it, with exactly as much room as it needs."""
     for path, text in plan.documents.items():
-        documents.put(cluster.runtime.database, "default", "default", path, text)
+        documents.put(cluster.runtime.database, "default", project, path, text)
     params = {"maxTreeNodes": plan.root.size, "maxTreeDepth": MAX_DEPTH}
-    return cluster.submit_recipe("tree-drill", goal=plan.root.goal, params=params)
+    return cluster.submit_recipe("tree-drill", goal=plan.root.goal, params=params, project=project)
 
 
 class Person:
-    """Answers what the inbox holds; now and then says the same once more, or the contrary, which must be refused."""
+    """Answers what the inbox holds; now and then says the same once more, or the contrary, which must be refused.
 
-    def __init__(self, cluster: Cluster, seed: int) -> None:
+    say: gives an answer and tells what became of it; raises one of ``unheard`` when that is not known.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        seed: int,
+        *,
+        project: str = "default",
+        say: Callable[[int, dict[str, Any]], Outcome] | None = None,
+        unheard: tuple[type[Exception], ...] = (DatabaseUnavailable,),
+    ) -> None:
         self._cluster = cluster
         self._random = random.Random(seed)
+        self._project = project
+        self._say = say or self._say_directly
+        self._unheard = unheard
         self._unsure: set[int] = set()
-        """Answered while the database went away: the answer may be stored."""
+        """Answered, but nobody said what became of it: the answer may be stored."""
         self.told: dict[int, list[Outcome]] = defaultdict(list)
         self.wrong: list[Any] = []
 
     def look(self) -> None:
         """Answer every open question once."""
         try:
-            for item in inbox.items(self._cluster.runtime.database, "default", "default", limit=1000):
+            for item in inbox.items(self._cluster.runtime.database, "default", self._project, limit=1000):
                 self._answer(item.id, item.title)
         except DatabaseUnavailable:
             self._cluster.runtime.database.dispose()
 
+    def _say_directly(self, item_id: int, answer: dict[str, Any]) -> Outcome:
+        return answer_item(self._cluster.runtime, item_id, answer, by=PERSON).outcome
+
     def _answer(self, item_id: int, title: str) -> None:
         right = answer_to(title)
-        try:
-            said = answer_item(self._cluster.runtime, item_id, right, by=PERSON).outcome
-        except DatabaseUnavailable:
-            self._unsure.add(item_id)
-            raise
-        self.told[item_id].append(said)
-        if said is not Outcome.STORED and not (said is Outcome.SAME and item_id in self._unsure):
-            self.wrong.append((title, said))
+        contrary = {"outcome": "INSUFFICIENT_INFO", "reason": "on second thoughts"}
+        given = [(right, Outcome.STORED)]
         if self._random.random() < 0.3:
-            contrary = {"outcome": "INSUFFICIENT_INFO", "reason": "on second thoughts"}
-            for answer, wanted in ((right, Outcome.SAME), (contrary, Outcome.OTHER)):
-                said = answer_item(self._cluster.runtime, item_id, answer, by=PERSON).outcome
-                self.told[item_id].append(said)
-                if said is not wanted:
-                    self.wrong.append((title, answer, said))
+            given += [(right, Outcome.SAME), (contrary, Outcome.OTHER)]
+        for answer, wanted in given:
+            try:
+                said = self._say(item_id, answer)
+            except self._unheard:
+                self._unsure.add(item_id)
+                return
+            self.told[item_id].append(said)
+            if said is not wanted and not (said is Outcome.SAME and item_id in self._unsure):
+                self.wrong.append((title, answer, said))
 
 
 @dataclass
@@ -212,9 +227,8 @@ def report(evidence: TreeEvidence, claims: dict[str, list[Any]], *, seed: int, s
     subs = sum(task.calls for task in plan.tasks.values())
     print(f"turns {turns} of nodes and {subs} of sub-processes")
     print(f"calls {made} = {kept} in the ledger + {made - kept} lost, of {len(evidence.lost())} nodes")
-    print(
-        f"hits on running turns: {sum(tally.nodes.values())}; answers given: {sum(map(len, evidence.person.told.values()))}"
-    )
+    answers = sum(map(len, evidence.person.told.values()))
+    print(f"hits on running turns: {sum(tally.nodes.values())}; answers given: {answers}")
     for claim, rows in claims.items():
         print(f"  {'BROKEN' if rows else 'holds '}  {claim}")
         for row in rows[:5]:

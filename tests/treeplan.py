@@ -1,6 +1,6 @@
-"""A plan of any size whose every answer is known beforehand: what the drill's trees grow into, and what their model says.
+"""A plan of any size whose every answer is known beforehand: what the drill's trees grow into, what their model says.
 
-Nodes, seed and nothing else decide it, so the fake provider and the proof work it out apart from each other. An answer
+Size and seed alone decide it, so the fake provider and the proof work it out apart from each other. An answer
 follows from the question alone, however often it is asked; a conclusion adds up what the prompt says of the children,
 so that the root's report is right only if every report has come up exactly once.
 
@@ -164,7 +164,8 @@ class TreePlan:
             if task.blocked:
                 task.writes = []
             return task
-        task.sequential = dice.random() < 0.15
+        # A large one would make most of the workers wait for it.
+        task.sequential = size <= 12 and dice.random() < 0.2
         batch = self._parts(goal, size - 1, depth)
         # Each later round of children costs a level of the depth limit: only far above it.
         cut = dice.randrange(1, len(batch)) if len(batch) > 2 and depth < MAX_DEPTH - 6 and dice.random() < 0.2 else 0

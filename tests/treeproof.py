@@ -145,7 +145,8 @@ class TreeProof:
         planned += [(path, None) for path in self._plan.documents]
         rows = self.rows(
             "SELECT d.path, v.node_id, v.version, d.version FROM documents d"
-            " JOIN document_versions v ON v.document_id = d.id WHERE NOT starts_with(d.path, '_marvin-drafts/')"
+            " JOIN document_versions v ON v.document_id = d.id JOIN processes p ON p.id = %(root)s"
+            " WHERE d.project = p.project AND NOT starts_with(d.path, '_marvin-drafts/')"
         )
         versions = defaultdict(list)
         for path, _, version, newest in rows:
@@ -156,7 +157,10 @@ class TreeProof:
 
     def _drafts(self) -> list[Any]:
         planned = [(task.place, task.goal, 1) for task in self._plan.tasks.values() if task.result is not None]
-        rows = self.rows("SELECT path, node_id, version FROM documents WHERE starts_with(path, '_marvin-drafts/')")
+        rows = self.rows(
+            "SELECT path, node_id, version FROM documents"
+            " WHERE starts_with(path, '_marvin-drafts/' || %(root)s::uuid || '/')"
+        )
         found = [
             (path.rpartition("/")[2].partition("__")[0], self.nodes.get(node), version) for path, node, version in rows
         ]
@@ -263,9 +267,7 @@ _PORTRAIT: dict[str, str] = {
         SELECT d.path, t.place, v.kind, v.title, v.content
           FROM document_versions v JOIN documents d ON d.id = v.document_id {_WHERE.format('v')}""",
 }  # fmt: skip
-_PASSING = re.compile(
-    r"\b(?:nodeId|rootNodeId|processId)\W{1,4}[\w-]+|\[\w{8}\]|_marvin-drafts/[\w-]{36}|\"waiting\": \d+"
-)
+_PASSING = re.compile(r"(?:nodeId|rootNodeId|processId)\W{1,4}[\w-]+|\[\w{8}\]|_marvin-drafts/[\w-]{36}")
 
 
 def portrait(database_url: str, root: UUID) -> dict[str, list[str]]:
