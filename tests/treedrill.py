@@ -211,14 +211,14 @@ def read_calls(path: Path) -> tuple[dict[Key, list[float]], int]:
     return calls, strange
 
 
-def report(evidence: TreeEvidence, claims: dict[str, list[Any]], *, seed: int, seconds: float) -> None:
+def report(evidence: TreeEvidence, claims: dict[str, list[Any]], *, seed: int, chaos: float, whole: float) -> None:
     """The figures, readable."""
     plan, tally = evidence.plan, evidence.tally
     kinds = Counter(task.kind for task in plan.tasks.values())
     made = sum(len(times) for times in evidence.calls.values())
     kept = len(evidence.proof.ledger())
     print(f"\nseed {seed}; a tree of {plan.root.size} nodes; {WORKERS} workers of {CONCURRENCY} threads, {BEATS} beats")
-    print(f"closed after {seconds:.0f} s, under harm all the time")
+    print(f"chaos for {chaos:.0f} s, closed after {whole:.0f} s altogether")
     for kind, number in kinds.most_common():
         print(f"  nodes {kind:<36}{number:>6}")
     for deed, number in tally.deeds.most_common():
@@ -265,14 +265,15 @@ def run(nodes: int, seed: int, folder: Path, say: Callable[[str], None], *, seco
         root = submit_tree(cluster, plan)
         if seconds:
             chaos.run(seconds, between=person.look, over=lambda: cluster.status(root) == "CLOSED")
+        harm = time.monotonic() - began
         settle(cluster, root, person, say)
-        took = time.monotonic() - began
+        whole = time.monotonic() - began
         for member in cluster.members:
             member.kill()
         calls, strange = read_calls(log)
         evidence = TreeEvidence(plan, root, chaos.tally, cluster, person, calls, strange)
         claims = evidence.claims()
-        report(evidence, claims, seed=seed, seconds=took)
+        report(evidence, claims, seed=seed, chaos=harm, whole=whole)
     return not any(claims.values())
 
 
