@@ -90,9 +90,13 @@ class SpawnProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnSibling:
-    """A node right behind this one, due at once; this one is settled by the same transition and is not the root."""
+    """A node right behind this one, due at once; this one is settled by the same transition and is not the root.
+
+    max_nodes: as for :class:`SpawnChildren`.
+    """
 
     child: NewChild
+    max_nodes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

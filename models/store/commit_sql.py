@@ -205,7 +205,9 @@ def statement(shape: Shape) -> str:
         parts.append("root AS MATERIALIZED (SELECT id FROM processes WHERE id = %(root)s FOR NO KEY UPDATE)")
         source = "processes, root"
     # Looked at again under the lock, so no two nodes take the same room.
-    room = " AND node_count + %(new_children)s <= coalesce(%(max_nodes)s, 2147483647)" if shape.children else ""
+    grows = shape.children or shape.sibling
+    most = "coalesce(%(max_nodes)s, 2147483647)"
+    room = f" AND node_count + %(new_children)s + %(new_siblings)s <= {most}" if grows else ""
     parts.append(
         f"""p AS MATERIALIZED (
   SELECT processes.id FROM {source} WHERE processes.id = %(process)s AND status <> 'CLOSED'{room}
@@ -236,7 +238,7 @@ def statement(shape: Shape) -> str:
         due.append("SELECT 'parent', id, turn, NULL, NULL FROM fan_in WHERE due_at = now()")
         due.append(f"SELECT 'sibling', id, turn, NULL, NULL FROM {'siblings' if shape.sibling else 'next_sibling'}")
     sets = []
-    if shape.children or shape.sibling:
+    if grows:
         sets.append("node_count = node_count + %(new_children)s + %(new_siblings)s")
     if shape.asks:
         sets.append(_BLOCKS)
