@@ -110,9 +110,13 @@ class SpawnProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnSibling:
-    """A node right behind this one, due at once; this one is settled by the same transition and is not the root."""
+    """A node right behind this one, due at once; this one is settled by the same transition and is not the root.
+
+    max_nodes: as for :class:`SpawnChildren`.
+    """
 
     child: NewChild
+    max_nodes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +198,11 @@ class Transition:
     @property
     def settled(self) -> bool:
         return is_settled(self.status, self.awaiting_post_children)
+
+    @property
+    def label(self) -> str:
+        """What the turn was, as its record says: ``PHASE.REASON``."""
+        return f"{self.note.phase}.{self.reason}"
 
     def with_transport(self, transport: dict[str, Any]) -> Transition:
         """The same transition carrying the runner's own notes to the node's next turn."""

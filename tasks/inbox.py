@@ -10,6 +10,7 @@ from engines.inbox.words import InputType
 from models.records import InboxItem, ItemStatus
 from models.store import inbox as store
 from models.store.inbox import Outcome, Resolution
+from tasks import faults
 from tasks.jsonable import dump, jsonable
 from tasks.wiring import Runtime
 
@@ -26,7 +27,10 @@ def answer_item(wired: Runtime, item_id: int, raw: Any, *, by: str, tenant: str 
     if item is None:
         return Resolution(outcome=Outcome.UNKNOWN)
     answer = parse_answer(InputType(item.type), item.payload, raw)
-    return _published(wired, store.answer(wired.database, item_id, answer.to_json(), by=by))
+    faults.reach("before_answer")
+    resolution = store.answer(wired.database, item_id, answer.to_json(), by=by)
+    faults.reach("after_answer")
+    return _published(wired, resolution)
 
 
 def dismiss_item(wired: Runtime, item_id: int, *, by: str, tenant: str | None = None) -> Resolution:

@@ -55,6 +55,8 @@ log = logging.getLogger(__name__)
 
 MAX_CRASHES = 3
 """Exceptions of an engine in one turn after which the node is given up."""
+MAX_FULL = 20
+"""Decisions of one turn that find no room in the tree; another one like them is the engine not looking."""
 OVERDUE = "the deadline of the process has passed"
 _UNHEALTHY = frozenset({ErrorKind.OVERLOADED, ErrorKind.TIMEOUT, ErrorKind.TRANSPORT})
 
@@ -144,7 +146,7 @@ class TurnRunner:
             attempt = Attempt(engine=engine, claim=claim, cancel=cancel)
             try:
                 transition = self._work(attempt)
-                faults.reach("before_commit")
+                faults.reach("before_commit", transition.label)
                 transition, committed = self._commit(attempt, transition, began)
             except Postponed as wait:
                 self._postpone(claim, wait.delay_seconds)
@@ -155,11 +157,11 @@ class TurnRunner:
             except DatabaseUnavailable as error:
                 log.error("commit given up, the lease will run out", extra={"error": str(error)})
                 return None
-        faults.reach("after_commit")
+        faults.reach("after_commit", transition.label)
         announce(self._background, attempt.view, transition, closed=committed.closed)
         keep = committed.next_turn if keep_next else None
         self._publisher.publish([turn for turn in committed.due if turn is not keep])
-        faults.reach("after_publish")
+        faults.reach("after_publish", transition.label)
         return committed
 
     # -- from the view to a transition -----------------------------------------------------------------------------
@@ -356,16 +358,16 @@ class TurnRunner:
         """
         elapsed = self._clock() - began
         deadline = self._clock() + self._patience
-        pause = 0.1
-        refused = False
+        pause, refused, full = 0.1, False, 0
         while True:
             try:
                 return transition, commit_turn(
                     self._database, attempt.claim, transition, call=attempt.call, elapsed_seconds=elapsed
                 )
-            except TreeFull:
+            except TreeFull as error:
                 # The answer is paid for: the engine decides about it once more, seeing the tree as it is now.
-                transition = self._decide_again(attempt)
+                full += 1
+                transition = self._decide_again(attempt) if full <= MAX_FULL else self._crashed(attempt, error)
             except (NotStorable, BadTransition) as error:
                 if refused:
                     raise

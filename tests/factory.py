@@ -13,7 +13,7 @@ turn. A step is an object with one of these keys:
 ``write``       an artifact: ``[key, content]``
 ``say``         a message of the assistant
 ``crash``       an exception with that text (``times``: only the first times; ``where``: prepare or decide)
-``give``        a transition that cannot be written: ``nan``, ``settled``, ``stranded``, ``duplicate``
+``give``        a transition that cannot be written: ``nan``, ``settled``, ``stranded``, ``duplicate``, ``crowd``
 ``fail``        the node (and with the root the process) ends as failed
 ``finish``      the node (and with the root the process) ends with that value
 ==============  ====================================================================================================
@@ -232,6 +232,10 @@ def _unwritable(view: View, at: int, what: str) -> Transition:
         case "duplicate":
             twin = NewChild(order_key=(at, 0), kind="CHILD", goal="", phase="STEP")
             spawn = SpawnChildren(children=(twin, twin), mode=ChildMode.PARALLEL)
+            return fan_out("STEP", cursor, note=note, children=spawn)
+        case "crowd":
+            child = NewChild(order_key=(at, 0), kind="CHILD", goal="", phase="STEP")
+            spawn = SpawnChildren(children=(child,), mode=ChildMode.PARALLEL, max_nodes=1)
             return fan_out("STEP", cursor, note=note, children=spawn)
     raise ValueError(what)
 

@@ -145,7 +145,7 @@ def _ask(at: Surroundings, step: AskUser, cursor: NodeCursor, output: Any, messa
                         cursor=below.to_json())  # fmt: skip
     kept = gathered(at.own_material, "a person was asked instead")
     result: tuple[Effect, ...] = (WriteArtifact(key=RESULT, content=kept),) if kept else ()
-    effects = (*messages, *result, SpawnSibling(child=question))
+    effects = (*messages, *result, SpawnSibling(child=question, max_nodes=at.caps.max_tree_nodes))
     return finish(phase, cursor.to_json(), note=note, effects=effects, reason=Reason.ASKED)
 
 

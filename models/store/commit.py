@@ -38,7 +38,7 @@ HINT_GRACE_SECONDS = 5.0
 _IS_FULL = """
 SELECT 1 FROM processes p JOIN nodes n ON n.process_id = p.id
  WHERE n.id = %(node)s AND n.turn = %(turn)s AND n.fence = %(fence)s AND p.status <> 'CLOSED'
-   AND p.node_count + %(new_children)s > %(max_nodes)s
+   AND p.node_count + %(new_children)s + %(new_siblings)s > %(max_nodes)s
 """
 
 # What PostgreSQL answers when the values themselves are wrong: trying again would be refused again.
@@ -55,7 +55,7 @@ class BadTransition(ValueError):
 
 
 class TreeFull(Exception):
-    """The process has grown meanwhile and has no room for these children. Nothing was written; the lease still holds.
+    """The process has grown meanwhile and has no room for these nodes. Nothing was written; the lease still holds.
 
     Control flow: the engine decides again, seeing the tree as it is now.
     """
@@ -121,6 +121,7 @@ def _sort_effects(transition: Transition) -> _Effects:
                     found.children.append(_child_row(child) | {"place": place})
             case SpawnSibling():
                 found.sibling = effect.child
+                found.max_nodes = effect.max_nodes
             case AskUser():
                 found.question = effect
             case WithdrawQuestion():
@@ -163,7 +164,7 @@ def commit_turn(
 ) -> Committed:
     """Write what the turn decided. Raises :class:`StaleTurn` when the guard misses, and then nothing is written.
 
-    Raises :class:`TreeFull` when there is no room for its children any more; nothing is written then either.
+    Raises :class:`TreeFull` when there is no room for its new nodes any more; nothing is written then either.
     Raises :class:`BadTransition` or ``NotStorable`` when the engine's decision cannot be written, whenever it is tried.
     Raises ``DatabaseUnavailable`` when the outcome is unknown: trying again is safe, and a second try of a commit that
     had landed raises :class:`StaleTurn`.
@@ -255,7 +256,8 @@ def commit_turn(
         raise BadTransition(f"PostgreSQL refuses the transition: {error.diag.message_primary}") from None
     if not rows:
         if effects.max_nodes is not None and database.statement(_IS_FULL, params):
-            raise TreeFull(f"process {view.process.id} has no room for {len(effects.children)} more nodes")
+            wanted = len(effects.children) or 1
+            raise TreeFull(f"process {view.process.id} has no room for {wanted} more nodes")
         raise StaleTurn(f"node {view.node.id} turn {claim.lease.turn}: the lease was lost, nothing was written")
     return _committed(view, step, rows, closed=effects.close is not None)
 

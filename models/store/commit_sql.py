@@ -277,7 +277,9 @@ def statement(shape: Shape) -> str:
         parts.append("root AS MATERIALIZED (SELECT id FROM processes WHERE id = %(root)s FOR NO KEY UPDATE)")
         source = "processes, root"
     # Looked at again under the lock, so no two nodes take the same room.
-    room = " AND node_count + %(new_children)s <= coalesce(%(max_nodes)s, 2147483647)" if shape.children else ""
+    grows = shape.children or shape.sibling
+    most = "coalesce(%(max_nodes)s, 2147483647)"
+    room = f" AND node_count + %(new_children)s + %(new_siblings)s <= {most}" if grows else ""
     parts.append(
         f"""p AS MATERIALIZED (
   SELECT processes.id, max_parallel, fan_outs

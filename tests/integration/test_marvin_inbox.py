@@ -248,6 +248,30 @@ def test_the_same_answer_twice_is_one_wake_up_and_another_is_refused(stage: Stag
     )
 
 
+def test_two_questions_do_not_take_the_same_last_room(stage: Stage) -> None:
+    def play(phase: str, goal: str, request: LlmRequest) -> Any:
+        if (phase, goal) == ("SCOPE", GOAL):
+            return subtasks("A", "B")
+        if phase == "SCOPE":
+            if goal == "A":
+                # While A's model thinks, B's question takes the room that A has seen.
+                other = value(rig.database, "SELECT id FROM nodes WHERE goal = 'B'")
+                assert rig.runner.run("marvin", other, 1) == 1
+            return {"action": "NEEDS_USER_INPUT", "reason": "theirs", "userInput": {"title": f"What of {goal}?"}}
+        return straight(f"result of {goal}")(phase)
+
+    rig, model = stage(play)
+    process = submit_plan(rig, GOAL, maxTreeNodes=4, defaultExecutionMode="PARALLEL")
+    rig.drain()
+    (item,) = inbox.items(rig.database, "default", "default")
+    assert item.title == "What of B?"
+    rig.publisher.publish(inbox.dismiss(rig.database, item.id, by="ada").due)
+    rig.drain()
+    assert closed_plan(rig, process)["nodeCount"] == 4
+    assert model.asked.count(("SCOPE", "A")) == 1  # decided again, not asked again
+    assert "was not asked, because the tree is full" in user_text(model.requests[model.asked.index(("CONCLUDE", "A"))])
+
+
 @pytest.mark.parametrize("swept", [False, True])
 def test_an_answer_after_its_time_is_refused(stage: Stage, swept: bool) -> None:  # D13
     rig, process, item = _waiting(stage, inboxTtlSeconds=60)
