@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from engines.llm.base import LlmError, LlmReply, LlmRequest, ToolCall
-from models.records import DocumentWish, ModelWish, View
+from models.records import DocumentWish, View
+from models.spec_records import ModelWish
 from models.transition import Transition, WriteDocument
 
 

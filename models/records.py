@@ -11,6 +11,8 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from models.spec_records import StoredModel
+
 
 class ProcessStatus(StrEnum):
     """Life of a think process."""
@@ -221,20 +223,6 @@ class StoredDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredModel:
-    """A model spec of a project in one version. ``node_id``: the node that wrote it, ``None`` for a person."""
-
-    model_id: str
-    version: int
-    spec_version: str
-    spec: dict[str, Any]
-    evolution: dict[str, Any] | None
-    process_id: UUID | None
-    node_id: int | None
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRow:
     """A node near the one at work. Texts are beginnings: of the goal, of the result (``summary``), of the failure."""
 
@@ -339,14 +327,6 @@ class DocumentWish:
 
     by: str
     value: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelWish:
-    """A model spec an engine asks to see; ``version`` ``None`` means the newest."""
-
-    model_id: str
-    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,36 +19,23 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
-    LargeBinary,
-    MetaData,
     Numeric,
     SmallInteger,
     Table,
     Text,
     UniqueConstraint,
     Uuid,
-    func,
     text,
 )
 from sqlalchemy.dialects.postgresql import JSON, JSONB
 
-metadata = MetaData(
-    naming_convention={
-        "ix": "%(table_name)s_%(column_0_N_name)s_idx",
-        "uq": "%(table_name)s_%(column_0_N_name)s_key",
-        "ck": "%(table_name)s_%(constraint_name)s_check",
-        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
-        "pk": "%(table_name)s_pkey",
-    }
-)
+from models import project_tables
+from models.metadata import created_at, metadata
+
+__all__ = ["metadata", "project_tables"]
 
 # Rows of the hot tables are updated several times each; free room in the page keeps the new version beside the old one.
 _HOT: dict[str, Any] = {"postgresql_with": {"fillfactor": "75", "autovacuum_vacuum_scale_factor": "0.02"}}
-
-
-def _created() -> Column[object]:
-    return Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now())
-
 
 processes = Table(
     "processes",
@@ -86,7 +73,7 @@ processes = Table(
     Column("fan_outs", Integer, nullable=False, server_default=text("0")),
     Column("callback", JSONB),
     Column("trace_context", JSONB, nullable=False, server_default=text("'{}'")),
-    _created(),
+    created_at(),
     Column("started_at", DateTime(timezone=True)),
     Column("closed_at", DateTime(timezone=True)),
     Column("delivered_at", DateTime(timezone=True)),
@@ -138,7 +125,7 @@ results = Table(
     metadata,
     Column("process_id", Uuid, ForeignKey("processes.id", ondelete="CASCADE"), primary_key=True),
     Column("wrapper", JSON, nullable=False),
-    _created(),
+    created_at(),
 )
 
 nodes = Table(
@@ -173,7 +160,7 @@ nodes = Table(
     Column("reserved_calls", Integer, nullable=False, server_default=text("0")),
     Column("reserved_tokens", BigInteger, nullable=False, server_default=text("0")),
     Column("reserved_cost_usd", Numeric(14, 6), nullable=False, server_default=text("0")),
-    _created(),
+    created_at(),
     Column("started_at", DateTime(timezone=True)),
     Column("settled_at", DateTime(timezone=True)),
     CheckConstraint("status IN ('PENDING', 'RUNNING', 'WAITING', 'DONE', 'FAILED', 'SKIPPED')", name="status"),
@@ -232,7 +219,7 @@ artifacts = Table(
     Column("node_id", BigInteger, ForeignKey("nodes.id", ondelete="CASCADE"), primary_key=True),
     Column("key", Text, primary_key=True),
     Column("content", Text, nullable=False),
-    _created(),
+    created_at(),
 )
 
 phase_records = Table(
@@ -250,7 +237,7 @@ phase_records = Table(
     Column("cost_usd", Numeric(14, 6)),
     Column("replaced_characters", Integer, nullable=False, server_default=text("0")),
     Column("started_at", DateTime(timezone=True)),
-    _created(),
+    created_at(),
 )
 
 llm_calls = Table(
@@ -273,7 +260,7 @@ llm_calls = Table(
     Column("cost_usd", Numeric(14, 6)),
     Column("latency_ms", Integer, nullable=False),
     Column("reached_inference", Boolean, nullable=False),
-    _created(),
+    created_at(),
     Index("llm_calls_root_id_idx", "root_id"),
 )
 
@@ -287,61 +274,10 @@ messages = Table(
     Column("role", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("content", Text, nullable=False),
-    _created(),
+    created_at(),
     CheckConstraint("role IN ('system', 'user', 'assistant', 'tool')", name="role"),
     Index("messages_process_id_id_idx", "process_id", "id"),
     Index("messages_result_idx", "process_id", unique=True, postgresql_where=text("kind = 'result'")),
-)
-
-documents = Table(
-    "documents",
-    metadata,
-    Column("id", BigInteger, Identity(always=True), primary_key=True),
-    Column("tenant", Text, nullable=False),
-    Column("project", Text, nullable=False),
-    Column("path", Text, nullable=False),
-    Column("version", Integer, nullable=False, server_default=text("1")),
-    Column("kind", Text, nullable=False),
-    Column("title", Text),
-    Column("mime", Text, nullable=False),
-    Column("content", Text, nullable=False),
-    # Who wrote it, without a foreign key: a document outlives the process it came from.
-    Column("node_id", BigInteger),
-    _created(),
-    Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
-    CheckConstraint("version >= 1", name="version"),
-    UniqueConstraint("tenant", "project", "path"),
-)
-
-document_versions = Table(
-    "document_versions",
-    metadata,
-    Column("document_id", BigInteger, ForeignKey("documents.id", ondelete="CASCADE"), primary_key=True),
-    Column("version", Integer, primary_key=True),
-    Column("kind", Text, nullable=False),
-    Column("title", Text),
-    Column("content", Text, nullable=False),
-    Column("node_id", BigInteger),
-    _created(),
-)
-
-model_specs = Table(
-    "model_specs",
-    metadata,
-    Column("tenant", Text, primary_key=True),
-    Column("project", Text, primary_key=True),
-    Column("model_id", Text, primary_key=True),
-    # Counted from 1; a version is written once and never changed. The spec's own version is its author's business.
-    Column("version", Integer, primary_key=True),
-    Column("spec_version", Text, nullable=False),
-    # JSON and not JSONB: a spec's fields stay in the order in which they were written.
-    Column("spec", JSON, nullable=False),
-    Column("evolution", JSON),
-    # Who wrote it, without foreign keys: a model outlives the process it came from.
-    Column("process_id", Uuid),
-    Column("node_id", BigInteger),
-    _created(),
-    CheckConstraint("version >= 1", name="version"),
 )
 
 inbox_items = Table(
@@ -367,7 +303,7 @@ inbox_items = Table(
     Column("answer", JSONB),
     Column("answered_by", Text),
     Column("resolved_by", Text),
-    _created(),
+    created_at(),
     Column("expires_at", DateTime(timezone=True), nullable=False),
     Column("answered_at", DateTime(timezone=True)),
     CheckConstraint(
@@ -387,33 +323,4 @@ inbox_items = Table(
     Index("inbox_items_process_id_idx", "process_id", "id"),
     Index("inbox_items_pending_idx", "tenant", "project", "id", postgresql_where=text("status = 'PENDING'")),
     Index("inbox_items_expiry_idx", "expires_at", postgresql_where=text("status = 'PENDING'")),
-)
-
-api_tokens = Table(
-    "api_tokens",
-    metadata,
-    Column("id", BigInteger, Identity(always=True), primary_key=True),
-    Column("tenant", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    # SHA-256 of the secret. The secret has 256 random bits, so nothing slower is needed to keep it from being guessed.
-    Column("secret_sha256", LargeBinary, nullable=False),
-    Column("scopes", ARRAY(Text), nullable=False),
-    _created(),
-    Column("expires_at", DateTime(timezone=True)),
-    Column("revoked_at", DateTime(timezone=True)),
-    Column("last_used_at", DateTime(timezone=True)),
-    CheckConstraint("scopes <@ ARRAY['read', 'submit', 'answer', 'admin'] AND cardinality(scopes) > 0", name="scopes"),
-    CheckConstraint("octet_length(secret_sha256) = 32", name="secret"),
-    UniqueConstraint("secret_sha256"),
-    Index("api_tokens_tenant_name_idx", "tenant", "name", unique=True, postgresql_where=text("revoked_at IS NULL")),
-)
-
-dead_letters = Table(
-    "dead_letters",
-    metadata,
-    Column("id", BigInteger, Identity(always=True), primary_key=True),
-    Column("task", Text, nullable=False),
-    Column("problem", Text, nullable=False),
-    Column("payload", Text, nullable=False),
-    _created(),
 )
