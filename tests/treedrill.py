@@ -94,7 +94,7 @@ class Person:
         self._project = project
         self._say = say or self._say_directly
         self._unheard = unheard
-        self._unsure: set[int] = set()
+        self.unsure: set[int] = set()
         """Answered, but nobody said what became of it: the answer may be stored."""
         self.told: dict[int, list[Outcome]] = defaultdict(list)
         self.wrong: list[Any] = []
@@ -120,10 +120,10 @@ class Person:
             try:
                 said = self._say(item_id, answer)
             except self._unheard:
-                self._unsure.add(item_id)
+                self.unsure.add(item_id)
                 return
             self.told[item_id].append(said)
-            if said is not wanted and not (said is Outcome.SAME and item_id in self._unsure):
+            if said is not wanted and not (said is Outcome.SAME and item_id in self.unsure):
                 self.wrong.append((title, answer, said))
 
 
@@ -150,16 +150,20 @@ class TreeEvidence:
         general = broken(self.cluster.database_url, [self.root])
         found: dict[str, list[Any]] = {claim: list(general.get(claim, ())) for claim in [*CHECKS, *general]}
         found |= {claim: check() for claim, check in self.proof.claims.items()}
-        twice = [each for each in self.person.told.items() if each[1].count(Outcome.STORED) > 1]
-        found["one answer to each question was accepted, every other refused"] = [*self.person.wrong, *twice]
-        asked = sum(task.kind == QUESTION for task in self.plan.tasks.values())
-        if len(self.person.told) != asked:
-            found["the person was asked each question"] = [(len(self.person.told), asked)]
+        found["one answer to each question was accepted, every other refused"] = self._answers()
         found["the provider was asked what is planned and nothing else"] = self._not_planned()
         found["every call without a ledger row is explained by a kill, a pause or a restart"] = self._unexplained()
         letters = self.cluster.rows("SELECT task, problem FROM dead_letters LIMIT 5")
         found["no message had to be set aside"] = letters
         return found
+
+    def _answers(self) -> list[Any]:
+        questions = sum(task.kind == QUESTION for task in self.plan.tasks.values())
+        told = self.person.told
+        # What was said while the database went away may have been stored without a word about it.
+        asked = len(told.keys() | self.person.unsure)
+        unanswered = [] if asked == questions else [f"asked {asked} of {questions} questions"]
+        return [*self.person.wrong, *unanswered, *(each for each in told.items() if each[1].count(Outcome.STORED) > 1)]
 
     def _not_planned(self) -> list[Any]:
         missing = [key for key in self.plan.calls if key not in self.calls]
@@ -169,13 +173,10 @@ class TreeEvidence:
     def lost(self) -> Counter[str]:
         """By goal: how many calls were made that no turn has kept."""
         kept = Counter(key for key, *_ in self.proof.ledger())
-        return Counter({goal: number for goal, number in self._lost(kept).items() if number})
-
-    def _lost(self, kept: Counter[tuple[Any, ...]]) -> Counter[str]:
         lost: Counter[str] = Counter()
         for key, times in self.calls.items():
             lost[key[0]] += len(times) - kept[key]
-        return lost
+        return Counter({goal: number for goal, number in lost.items() if number})
 
     def _unexplained(self) -> list[Any]:
         hits = self.hits()

@@ -24,4 +24,4 @@ def test_a_short_drill_holds_every_claim(tmp_path: Path) -> None:
 
 
 def test_a_tree_that_grows_under_harm_holds_every_claim(tmp_path: Path) -> None:
-    assert "a tree of 150 nodes" in drill(tmp_path, "--tree", "150", "--seconds", "20")
+    assert "a tree of 120 nodes" in drill(tmp_path, "--tree", "120", "--seconds", "12")
