@@ -14,7 +14,7 @@ from pathlib import Path
 from bench import machine, peers
 from bench.program import ROOT, ProgramError
 from bench.report import Report
-from bench.sections import fan_out, history, latency, many_turns, one_turn, statements
+from bench.sections import fan_out, history, latency, many_turns, one_tree, one_turn, statements
 from bench.sections.base import QUICK, Section, Setting, Sizes
 from bench.servers import Servers
 from tasks.dev.process import StackError
@@ -26,9 +26,10 @@ SECTIONS: dict[str, Callable[[Setting], Section]] = {
     "fan_out": fan_out.measure,
     "statements": statements.measure,
     "history": history.measure,
+    "one_tree": one_tree.measure,
 }
-LETTERS = {"A": "one_turn", "B": "many_turns", "C": "fan_out"}
-CONTESTS = frozenset(LETTERS.values())
+LETTERS = {"A": "one_turn", "B": "many_turns", "C": "fan_out", "T": "one_tree"}
+CONTESTS = frozenset({"one_turn", "many_turns", "fan_out"})
 """Sections that need the peers."""
 
 

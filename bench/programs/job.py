@@ -35,7 +35,7 @@ def instant_model(prompt: str) -> dict[str, Any]:
     return answer
 
 
-def child_goal(number: int) -> str:
+def child_goal(number: object) -> str:
     """What one branch of a tree is asked to do."""
     return f"Log line {number}: say who did what and when."
 

@@ -25,7 +25,7 @@ class Sizes:
     long_jobs: int = 300
     tree_children: int = 200
     tree_nodes: tuple[int, ...] = (200, 2_000, 20_000)
-    tree_samples: int = 120
+    tree_samples: int = 216
 
 
 QUICK = Sizes(
@@ -40,7 +40,7 @@ QUICK = Sizes(
     long_jobs=20,
     tree_children=20,
     tree_nodes=(200, 2_000),
-    tree_samples=12,
+    tree_samples=36,
 )
 
 

@@ -143,14 +143,19 @@ class VancetopeTree(Vancetope):
         )
 
     def rules(self) -> list[dict[str, Any]]:
-        tasks = [{"goal": child_goal(number), "taskKind": "WORKER"} for number in range(self.children)]
-        on = {"action": "PROCEED_TO_CONCLUDE", "reason": "small"}
-        split = {"action": "NEEDS_SUBTASKS", "newTasks": tasks, "reason": "one each"}
-        return [
-            # Only nodes below the root are told the goal of the whole.
-            {"when": {"schema": "scope", "lacks": "The goal of the whole plan"}, "reply": {"json": split}},
-            {"when": {"schema": "scope"}, "reply": {"json": on}},
-            {"when": {"schema": "post_children"}, "reply": {"json": on}},
-            {"when": {"schema": "conclude"}, "reply": {"json": {"result": json.dumps(ANSWER), "reason": "read"}}},
-            {"when": {"schema": "validate"}, "reply": {"json": {"verdict": "PASS", "issues": [], "reason": "right"}}},
-        ]
+        return tree_rules(self.children)
+
+
+def tree_rules(children: int) -> list[dict[str, Any]]:
+    """What a model says in a plan whose root is split once, and whose other nodes are small."""
+    tasks = [{"goal": child_goal(number), "taskKind": "WORKER"} for number in range(children)]
+    on = {"action": "PROCEED_TO_CONCLUDE", "reason": "small"}
+    split = {"action": "NEEDS_SUBTASKS", "newTasks": tasks, "reason": "one each"}
+    return [
+        # Only nodes below the root are told the goal of the whole.
+        {"when": {"schema": "scope", "lacks": "The goal of the whole plan"}, "reply": {"json": split}},
+        {"when": {"schema": "scope"}, "reply": {"json": on}},
+        {"when": {"schema": "post_children"}, "reply": {"json": on}},
+        {"when": {"schema": "conclude"}, "reply": {"json": {"result": json.dumps(ANSWER), "reason": "read"}}},
+        {"when": {"schema": "validate"}, "reply": {"json": {"verdict": "PASS", "issues": [], "reason": "right"}}},
+    ]

@@ -246,6 +246,8 @@ def commit_turn(
         if effects.max_nodes is not None and database.statement(_IS_FULL, params):
             raise TreeFull(f"process {view.process.id} has no room for {len(effects.children)} more nodes")
         raise StaleTurn(f"node {view.node.id} turn {claim.lease.turn}: the lease was lost, nothing was written")
+    if shape.shares_rows:
+        database.flush()
     return _committed(view, step, rows, closed=effects.close is not None)
 
 
