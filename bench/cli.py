@@ -47,7 +47,7 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds of each contest")
     parser.add_argument("--history", help="numbers of finished processes, comma separated")
     parser.add_argument(
-        "--output", type=Path, help="the Markdown file (default: bench/results.md; --quick writes none)"
+        "--output", type=Path, help="the Markdown file (default: bench/results.md; --quick and --only write none)"
     )
     return parser.parse_args(words)
 
@@ -75,7 +75,9 @@ def run(words: Sequence[str]) -> None:
     if not arguments.no_peers and CONTESTS & set(chosen):
         python = arguments.peers_python.absolute() if arguments.peers_python else peers.python()
     sizes = _sizes(arguments)
-    output = arguments.output or (None if arguments.quick else ROOT / "bench" / "results.md")
+    # What is measured in part must not take the place of a whole report.
+    partly = arguments.quick or arguments.only
+    output = arguments.output or (None if partly else ROOT / "bench" / "results.md")
     output = output.absolute() if output is not None else None
     # Celery and the programs look for their modules in the current folder.
     os.chdir(ROOT)
