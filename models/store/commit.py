@@ -155,7 +155,7 @@ def _child_row(child: NewChild) -> dict[str, Any]:
 def commit_turn(
     database: Database, claim: Claim, step: Transition, *, call: CallRecord | None, elapsed_seconds: float
 ) -> Committed:
-    """Write what the turn decided, to the disk. Raises :class:`StaleTurn` when the guard misses; nothing is written then.
+    """Write what the turn decided, to the disk. Raises :class:`StaleTurn` when the guard misses: nothing is written.
 
     Raises :class:`TreeFull` when there is no room for its children any more; nothing is written then either.
     Raises :class:`BadTransition` or ``NotStorable`` when the engine's decision cannot be written, whenever it is tried.
