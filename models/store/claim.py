@@ -82,15 +82,18 @@ SELECT m.node_id, m.turn, m.fence,
   LEFT JOIN processes root ON root.id = p.root_id
 """
 
+# Not waiting for the disk either: all nodes of a tree queue for this row, and each would hold it for the wait. What a
+# crash of the server can undo is the count of a call under way, no more than the claim before it.
 _RESERVE = """
-WITH root AS MATERIALIZED (
-  SELECT id FROM processes
-   WHERE id = %(root)s AND status <> 'CLOSED'
+WITH relaxed AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)),
+root AS MATERIALIZED (
+  SELECT processes.id FROM processes, relaxed
+   WHERE processes.id = %(root)s AND status <> 'CLOSED'
      AND (max_calls IS NULL OR used_calls + reserved_calls - %(had_calls)s + 1 <= max_calls)
      AND (max_tokens IS NULL OR used_tokens + reserved_tokens - %(had_tokens)s + %(tokens)s <= max_tokens)
      AND (max_cost_usd IS NULL
           OR used_cost_usd + reserved_cost_usd - %(had_cost)s::numeric + %(cost)s::numeric <= max_cost_usd)
-     FOR NO KEY UPDATE
+     FOR NO KEY UPDATE OF processes
 ), holder AS (
   -- The node decides under its own lock whether the lease still holds; only then do the root's counters move.
   UPDATE nodes n SET reserved_calls = 1, reserved_tokens = %(tokens)s, reserved_cost_usd = %(cost)s::numeric

@@ -162,7 +162,7 @@ def _child_row(child: NewChild) -> dict[str, Any]:
 def commit_turn(
     database: Database, claim: Claim, step: Transition, *, call: CallRecord | None, elapsed_seconds: float
 ) -> Committed:
-    """Write what the turn decided. Raises :class:`StaleTurn` when the guard misses, and then nothing is written.
+    """Write what the turn decided, to the disk. Raises :class:`StaleTurn` when the guard misses: nothing is written.
 
     Raises :class:`TreeFull` when there is no room for its new nodes any more; nothing is written then either.
     Raises :class:`BadTransition` or ``NotStorable`` when the engine's decision cannot be written, whenever it is tried.
@@ -259,6 +259,8 @@ def commit_turn(
             wanted = len(effects.children) or 1
             raise TreeFull(f"process {view.process.id} has no room for {wanted} more nodes")
         raise StaleTurn(f"node {view.node.id} turn {claim.lease.turn}: the lease was lost, nothing was written")
+    if shape.shares_rows:
+        database.flush()
     return _committed(view, step, rows, closed=effects.close is not None)
 
 

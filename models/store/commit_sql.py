@@ -51,6 +51,15 @@ class Shape:
         """Whether this may be the last node at work of a process in which people are waited for."""
         return self.settles and self.has_parent and not self.sibling
 
+    @property
+    def shares_rows(self) -> bool:
+        """Whether other nodes' commits want the same rows: the parent's counter of children, the root's budget.
+
+        Rows stay locked until the commit is on disk, so these would wait for the disk one after the other. Such a
+        commit is flushed in a step of its own instead (``Database.flush``), when its locks are gone: all at once.
+        """
+        return self.has_parent or (self.counted and not self.is_root)
+
 
 _MOVED = """moved AS (
   UPDATE nodes n
@@ -273,9 +282,12 @@ def statement(shape: Shape) -> str:
     exclusive = shape.closes or shape.children or shape.sibling or shape.asks or (shape.counted and shape.is_root)
     parts = []
     source = "processes"
+    if shape.shares_rows:
+        parts.append("relaxed AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))")
+        source = "processes, relaxed"
     if shape.counted and not shape.is_root:
         parts.append("root AS MATERIALIZED (SELECT id FROM processes WHERE id = %(root)s FOR NO KEY UPDATE)")
-        source = "processes, root"
+        source = "processes, relaxed, root"
     # Looked at again under the lock, so no two nodes take the same room.
     grows = shape.children or shape.sibling
     most = "coalesce(%(max_nodes)s, 2147483647)"

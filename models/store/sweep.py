@@ -136,11 +136,14 @@ SELECT w.id, w.turn, p.engine, p.priority, p.status IN {OPEN} FROM woken w JOIN 
 # Past the deadline nothing waits any longer: parked and delayed nodes become due, and their engine concludes. The clock
 # itself and not now(): another sweep that began later may have woken the row already, with a due time after our now().
 _WAKE_OVERDUE = f"""
-WITH late AS (
-  SELECT n.id FROM processes root
-    JOIN processes p ON p.root_id = root.id AND p.status IN {OPEN}
-    JOIN nodes n ON n.process_id = p.id
-   WHERE root.deadline_at <= now() AND root.status <> 'CLOSED' AND n.settled_at IS NULL AND n.lease_expires_at IS NULL
+WITH overdue AS MATERIALIZED (
+  SELECT p.id FROM processes root JOIN processes p ON p.root_id = root.id AND p.status IN {OPEN}
+   WHERE root.deadline_at <= now() AND root.status <> 'CLOSED'
+), late AS (
+  SELECT n.id FROM nodes n
+   -- Asked once, before any node is looked at: in most sweeps nothing is overdue, and no tree is walked.
+   WHERE (SELECT count(*) > 0 FROM overdue) AND n.process_id = ANY(ARRAY(SELECT id FROM overdue))
+     AND n.settled_at IS NULL AND n.lease_expires_at IS NULL
      AND (n.due_at IS NULL OR n.due_at > clock_timestamp()) AND NOT n.awaiting_post_children AND n.status <> 'PENDING'
    ORDER BY n.id LIMIT %(batch)s OFFSET %(skip)s FOR NO KEY UPDATE OF n SKIP LOCKED
 ), woken AS (
