@@ -29,15 +29,16 @@ from engines.base import (
 from engines.llm.base import ErrorKind, LlmError, LlmRequest
 from engines.llm.catalogue import Candidate
 from engines.llm.policy import FailureCounts, GiveUp, StepDown, next_step
-from models.records import Reason, View
+from models.records import Reason
 from models.store.claim import MAX_LOSSES, Claim, claim_turn, postpone_turn, reserve_budget, why_refused
 from models.store.clean import NotStorable
 from models.store.commit import BadTransition, Committed, StaleTurn, TreeFull, commit_turn
 from models.store.database import Database, DatabaseUnavailable
-from models.store.processes import Delivery, fail_process
-from models.transition import CloseProcess, PhaseNote, Transition, advance
+from models.store.processes import fail_process
+from models.transition import PhaseNote, Transition, advance
 from tasks import faults
 from tasks.accounting import estimate, failed_call, finished_call, learned
+from tasks.announce import announce
 from tasks.attempt import Attempt, Client, Postponed
 from tasks.closing import wrapper_of
 from tasks.gate import Gate, Permit
@@ -155,7 +156,7 @@ class TurnRunner:
                 log.error("commit given up, the lease will run out", extra={"error": str(error)})
                 return None
         faults.reach("after_commit")
-        self._announce(attempt.view, transition, committed)
+        announce(self._background, attempt.view, transition, closed=committed.closed)
         keep = committed.next_turn if keep_next else None
         self._publisher.publish([turn for turn in committed.due if turn is not keep])
         faults.reach("after_publish")
@@ -382,18 +383,3 @@ class TurnRunner:
             postpone_turn(self._database, claim, delay_seconds=delay)
         except DatabaseUnavailable as error:
             log.warning("turn not given back, its lease will run out", extra={"error": str(error)})
-
-    def _announce(self, view: View, transition: Transition, committed: Committed) -> None:
-        process, node = view.process, view.node
-        went = {"phase": transition.phase, "status": transition.status.value, "reason": transition.reason.value}
-        log.info("turn done", extra=went)
-        event = {"kind": "turn", "process": str(process.id), "node": node.id, "turn": node.turn, **went}
-        self._background.emit(process.root_id, event)
-        if view.plan is not None:
-            self._background.plan_changed(process.root_id, process.id, last=committed.closed)
-        if not committed.closed:
-            return
-        self._background.emit(process.root_id, {"kind": "closed", "process": str(process.id)})
-        if process.parent_node_id is None:
-            close = next(effect for effect in transition.effects if isinstance(effect, CloseProcess))
-            self._background.deliver(Delivery(process_id=process.id, wrapper=close.result, callback=process.callback))

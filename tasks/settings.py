@@ -56,6 +56,8 @@ class Settings(BaseSettings):
     """A burst takes no further turn after this long."""
     sweep_seconds: Seconds = 1.0
     sweep_batch: Annotated[int, Field(ge=1, le=10000)] = 500
+    retention_days: Annotated[float, Field(gt=0, le=36_500)] | None = None
+    """Processes are deleted so long after they were closed, once their result was handed over. Unset: never."""
     commit_patience_seconds: Seconds = 120.0
     """How long a worker keeps trying to commit a paid reply while PostgreSQL is away."""
 

@@ -7,6 +7,7 @@ repair that fails (a bad row, a moment without PostgreSQL) stops none of the oth
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
@@ -28,6 +29,10 @@ log = logging.getLogger(__name__)
 LOST_AGE_SECONDS = 2.0
 """A due turn whose queue is empty is taken for lost after this long."""
 
+PRUNE_BATCH = 50
+"""Processes deleted by one sweep: each may own a large tree."""
+PRUNE_SECONDS = 60.0
+
 
 class Sweeper:
     """One sweep is :meth:`sweep`; beat asks for one every second or so."""
@@ -41,6 +46,8 @@ class Sweeper:
         publisher: Publisher,
         deliverer: Deliverer,
         batch: int,
+        retention_days: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._redis = client
@@ -48,6 +55,9 @@ class Sweeper:
         self._publisher = publisher
         self._deliverer = deliverer
         self._batch = batch
+        self._retention_days = retention_days
+        self._clock = clock
+        self._prune_at = 0.0
 
     def sweep(self) -> dict[str, int]:
         """Do every repair once. Returns how many rows each has touched; only those that touched any."""
@@ -64,6 +74,7 @@ class Sweeper:
             ("poisoned_closed", self._close_poisoned),
             ("orphans_stopped", self._stop_orphans),
             ("delivered", self._deliver),
+            ("pruned", self._prune),
         ]
         done: dict[str, int] = {}
         for name, repair in repairs:
@@ -136,3 +147,12 @@ class Sweeper:
         if late:
             self._deliverer(late)
         return len(late)
+
+    def _prune(self) -> int:
+        """A batch at a time; nothing is urgent about it, so only now and then once nothing is left."""
+        if self._retention_days is None or self._clock() < self._prune_at:
+            return 0
+        pruned = sweep.prune(self._database, older_seconds=self._retention_days * 86_400, batch=PRUNE_BATCH)
+        if pruned < PRUNE_BATCH:
+            self._prune_at = self._clock() + PRUNE_SECONDS
+        return pruned

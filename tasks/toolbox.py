@@ -11,6 +11,7 @@ from engines.base import RunTools, ToolResult
 from engines.llm.base import ToolCall
 from engines.llm.cancel import Cancellation
 from engines.tools.base import ToolContext
+from engines.tools.pauses import Pauses
 from engines.tools.registry import Registry, bundled_tools, installed_tools
 from models.records import ProcessView, StoredDocument
 from models.store import documents
@@ -91,13 +92,17 @@ class Toolbox:
             stop.set()
 
 
-def load_tools(settings: Settings) -> Registry:
-    """The tools that come along and the installation's own (entry points ``vancetope.tools``)."""
+def load_tools(settings: Settings, pauses: Pauses | None = None) -> Registry:
+    """The tools that come along and the installation's own (entry points ``vancetope.tools``).
+
+    pauses: of services that turn somebody away, if more than this process are to heed them.
+    """
     key = settings.search_api_key
     bundled = bundled_tools(
         search_url=settings.search_url,
         search_key=key.get_secret_value() if key else None,
         search_key_header=settings.search_key_header,
+        pauses=pauses,
     )
     return Registry([*bundled, *installed_tools()])
 

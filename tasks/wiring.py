@@ -29,6 +29,7 @@ from tasks.delivery import Deliverer
 from tasks.gate import SLOT_SECONDS, Gate
 from tasks.heartbeat import Heartbeat
 from tasks.lessons import Lessons
+from tasks.pauses import SharedPauses
 from tasks.plans import PlanFeed
 from tasks.progress import Background
 from tasks.publish import Publisher
@@ -92,7 +93,7 @@ class Runtime:
         self.settings = settings
         self.app = app
         try:
-            self.tools: Registry = load_tools(settings)
+            self.tools: Registry = load_tools(settings, SharedPauses(lambda: self.redis))
         except ToolsError as error:
             raise SettingsError(error.message) from None
         self.engines = load_engines(settings.engines, self.tools.specs())
@@ -177,6 +178,7 @@ class Runtime:
             publisher=self.publisher,
             deliverer=self.deliverer,
             batch=self.settings.sweep_batch,
+            retention_days=self.settings.retention_days,
         )
 
     def close(self) -> None:

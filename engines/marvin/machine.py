@@ -75,8 +75,13 @@ def decide(state: MarvinState, output: PhaseOutput | Event, caps: Caps, place: P
     match output:
         case Unreadable():
             return _correct(state, output, caps)
+        case CallFailed() if output.too_long and not state.short:
+            # What is left of an unreadable answer goes first: quoting it may be what made the prompt too long.
+            rejected = state.rejected and replace(state.rejected, excerpt="")
+            return Correct(message=output.message, state=replace(state, short=True, rejected=rejected))
         case CallFailed():
-            return _fail(state, f"{state.phase} call failed: {output.message}")
+            shortened = ", with the shortened prompt too" if output.too_long else ""
+            return _fail(state, f"{state.phase} call failed{shortened}: {output.message}")
         case NoCallAllowed():
             return _end_early(state, output, place)
     if output.phase is not state.phase:

@@ -221,6 +221,8 @@ def _accepted(
         output = {**output, "postActionProblems": problems}
     reason = Reason.FORCED if step.forced else Reason.CONCLUDED
     note = _note(at, output, forced=step.forced)
+    # The result has its artifact: once more in the cursor it would be there for nobody.
+    cursor = replace(cursor, state=replace(step.state, candidate=None))
     return finish(step.state.phase.value, cursor.to_json(), note=note, effects=effects, reason=reason)
 
 
@@ -293,7 +295,7 @@ def _messages(at: Surroundings) -> tuple[Effect, ...]:
     effects: list[Effect] = []
     state = at.cursor.state
     # The engine's first decision, whatever the number of the turn: the runner's retries take numbers too.
-    if at.is_root and state.phase is Phase.SCOPE and not state.corrections:
+    if at.is_root and state.phase is Phase.SCOPE and not state.corrections and not state.short:
         effects.append(AppendMessage(role="user", kind="prompt", content=at.goal))
     new = at.replies[at.cursor.mirrored :]
     blocks = reply_blocks(new, at.caps.recipe_reply_chars, at.view.nonce)

@@ -20,6 +20,7 @@ from engines.tools.base import Tool, ToolContext, ToolFailed, ToolResult, cut
 from engines.tools.clock import CurrentTime
 from engines.tools.docs import DocList, DocRead, DocWrite
 from engines.tools.page import clean
+from engines.tools.pauses import Pauses
 from engines.tools.recipe_write import RecipeWrite
 from engines.tools.recipes import RecipeDescribe, RecipeList
 from engines.tools.web_fetch import WebFetch
@@ -94,10 +95,16 @@ def _failed(message: str) -> ToolResult:
 
 
 def bundled_tools(
-    *, search_url: str | None = None, search_key: str | None = None, search_key_header: str = "Authorization"
+    *,
+    search_url: str | None = None,
+    search_key: str | None = None,
+    search_key_header: str = "Authorization",
+    pauses: Pauses | None = None,
 ) -> tuple[Tool, ...]:
     """The tools that come along. ``web_search`` is one of them when there is a service to ask."""
-    search = [WebSearch(search_url, api_key=search_key, key_header=search_key_header)] if search_url else []
+    search = (
+        [WebSearch(search_url, api_key=search_key, key_header=search_key_header, pauses=pauses)] if search_url else []
+    )
     documents = (DocList(), DocRead(), DocWrite())
     return (*search, WebFetch(), CurrentTime(), *documents, RecipeList(), RecipeDescribe(), RecipeWrite())
 

@@ -70,7 +70,7 @@ def test_a_question_of_the_root_reaches_a_conclusion(stage: Stage) -> None:  # 4
     assert (item.process_id, item.tenant, item.project, item.owner) == (process, "default", "default", None)  # 96, 99
     assert (item.type, item.criticality, item.title, item.body) == ("DECISION", "CRITICAL", "Which city?",
                                                                     "Both are fine.")  # fmt: skip
-    assert (item.originator, item.tags) == (f"marvin:{process}", ("marvin",))  # 99
+    assert (item.originator, item.tags) == (f"marvin:{process}", ("marvin",))
     assert item.payload == QUESTION["payload"]
     assert (item.expires_at - item.created_at).total_seconds() == 604_800
     node = row(rig.database, "nodes", item.node_id)

@@ -274,6 +274,48 @@ def test_a_provider_that_refuses_fails_the_node_and_its_parent_goes_on(stage: St
     assert "- #1 A: CONCLUDE call failed: bad_request: too large" in wrapper["result"]
 
 
+def test_a_prompt_too_long_for_the_model_is_shortened_once(stage: Stage) -> None:
+    window = 30_000
+
+    def play(phase: str, goal: str, request: LlmRequest) -> Any:
+        if sum(len(message.content) for message in request.messages) > window:
+            return LlmError(ErrorKind.CONTEXT_TOO_LONG, "prompt is too long")
+        if phase == "SCOPE" and goal == GOAL:
+            return subtasks(*(f"part {number} of the work" for number in range(12)))
+        return straight(f"{goal}: " + "long " * 1_000)(phase)
+
+    rig, model = stage(play)
+    process = submit_plan(rig, GOAL)
+    rig.drain()
+    closed_plan(rig, process)
+    own = [(phase, user_text(request)) for (phase, goal), request in zip(model.asked, model.requests, strict=True)
+           if goal == GOAL]  # fmt: skip
+    assert [phase for phase, _ in own] == ["SCOPE", "POST_CHILDREN", "POST_CHILDREN", "CONCLUDE", "VALIDATE"]
+    long, short = own[1][1], own[2][1]
+    assert len(short) < window < len(long)
+    assert "[YOU ARE HERE]" in short
+    for number in range(12):
+        assert f"Goal: part {number} of the work" in short, "cut, not left out"
+    assert "[truncated at" in short
+    reasons = [(each["phase"], each["reason"]) for each in read.phase_history(rig.database, process)]
+    assert reasons.count(("POST_CHILDREN", "CORRECTED")) == 1
+    kinds = [call["error_kind"] for call in read.calls(rig.database, process)]
+    assert kinds.count("context_too_long") == 1
+    assert [each["kind"] for each in read.messages(rig.database, process)] == ["prompt", "result"]
+
+
+def test_a_prompt_that_stays_too_long_is_a_clear_failure_after_two_calls(stage: Stage) -> None:
+    rig, model = stage(lambda *_: LlmError(ErrorKind.CONTEXT_TOO_LONG, "2,048 tokens at most"))
+    process = submit_plan(rig, GOAL)
+    rig.drain()
+    wrapper = closed_plan(rig, process, "FAILED")
+    assert len(model.asked) == 2
+    assert wrapper["error"] == "llm_error"
+    said = "SCOPE call failed, with the shortened prompt too: context_too_long: 2,048 tokens at most"
+    assert wrapper["message"] == said
+    assert [each["kind"] for each in read.messages(rig.database, process)] == ["prompt", "result"]
+
+
 @pytest.mark.parametrize(
     ("recipe", "marker"),
     [

@@ -211,6 +211,16 @@ def test_the_sweeper_starts_what_waits_where_there_is_a_place(rig: Rig) -> None:
     assert states(rig) == "wwww"
 
 
+def test_one_sweep_serves_every_process_that_waits(rig: Rig) -> None:
+    for _ in range(3):
+        wide(rig, 1, WORK, WORK)
+        rig.publisher.turns.clear()
+    rows(rig.database, "UPDATE processes SET max_parallel = 2 WHERE id <> (SELECT id FROM processes LIMIT 1)")
+    woken = start_waiting(rig.database, batch=10)
+    assert len({turn.node_id for turn in woken}) == 2
+    assert value(rig.database, WAITING) == 1
+
+
 def test_two_sweeps_and_a_commit_at_once_start_no_more_than_there_are_places(rig: Rig, database_url: str) -> None:
     wide(rig, 2, WORK, WORK, WORK, WORK)
     rows(rig.database, "UPDATE processes SET max_parallel = 3")
