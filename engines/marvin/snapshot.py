@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
+from engines.marvin.payload import PlanNodePayload, PlanPayload
 from engines.recipes.fence import defuse
 from engines.structured.text import one_line
 from models.records import NodeStatus
@@ -63,23 +64,6 @@ class PlanNode:
     @property
     def shown_status(self) -> NodeStatus:
         return NodeStatus.RUNNING if self.awaiting else self.status
-
-
-class PlanNodePayload(TypedDict):
-    """One node of a :class:`PlanPayload`. Kind and status are in lower case."""
-
-    id: str
-    kind: str
-    title: str
-    status: str
-    children: list[PlanNodePayload] | None
-    meta: dict[str, Any]
-
-
-class PlanPayload(TypedDict):
-    """The plan on the progress channel; ``rootNode`` is ``None`` for an empty plan."""
-
-    rootNode: PlanNodePayload | None
 
 
 def render_plan(nodes: Sequence[PlanNode], current_id: int | None, limit: int = LIMIT_CHARS) -> str:

@@ -6,7 +6,7 @@ import click
 from rich.text import Text
 from rich.tree import Tree
 
-from engines.marvin.snapshot import PlanNodePayload, PlanPayload
+from engines.marvin.payload import PlanNodePayload, PlanPayload
 from tasks.cli.output import json_option, out, plain, print_json
 from tasks.cli.store import known_status, open_database, process_id
 from tasks.plans import picture

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from engines.marvin.snapshot import PlanPayload
+from engines.marvin.payload import PlanPayload
 from models.store.database import Database, DatabaseUnavailable
 from tasks.cli.failures import UNFINISHED, CommandError
 from tasks.cli.follow import Follower, NotFinished
