@@ -81,6 +81,7 @@ class Settings(BaseSettings):
     anthropic_api_key: SecretStr | None = None
     openrouter_api_key: SecretStr | None = None
     groq_api_key: SecretStr | None = None
+    cerebras_api_key: SecretStr | None = None
     deepseek_api_key: SecretStr | None = None
     gemini_api_key: SecretStr | None = None
     mistral_api_key: SecretStr | None = None
@@ -156,6 +157,7 @@ class Settings(BaseSettings):
             "anthropic": self.anthropic_api_key,
             "openrouter": self.openrouter_api_key,
             "groq": self.groq_api_key,
+            "cerebras": self.cerebras_api_key,
             "deepseek": self.deepseek_api_key,
             "gemini": self.gemini_api_key,
             "mistral": self.mistral_api_key,

@@ -29,11 +29,11 @@ _MARK = {"type": "ephemeral"}
 def build_body(call: Call) -> dict[str, Any]:
     """Keyword arguments of the SDK's ``messages.create``. Never a forced tool together with thinking."""
     spec = call.candidate.spec
-    forced = sends_tool(call) and _may_force(call)
+    wanted = call.native.name if sends_tool(call) and call.native is not None else call.wanted_tool
+    forced = wanted is not None and _may_force(call)
     messages = list(call.messages)
-    if sends_tool(call) and not forced and call.native is not None:
-        hint = Message(role="system", content=_USE_TOOL.format(name=call.native.name))
-        messages.insert(_after_system(messages), hint)
+    if wanted is not None and not forced:
+        messages.insert(_after_system(messages), Message(role="system", content=_USE_TOOL.format(name=wanted)))
     tools = [_tool(tool) for tool in call.tools]
     output: dict[str, Any] = {}
     body: dict[str, Any] = {"model": call.candidate.model, "stream": True, "max_tokens": call.max_output}
@@ -47,8 +47,10 @@ def build_body(call: Call) -> dict[str, Any]:
     _place_marks(call, tools, system, conversation)
     if tools:
         body["tools"] = tools
-    if forced and call.native is not None:
-        body["tool_choice"] = {"type": "tool", "name": call.native.name}
+    if forced:
+        body["tool_choice"] = {"type": "tool", "name": wanted}
+    elif tools and call.tool_choice == "none" and "tool_choice" not in call.without:
+        body["tool_choice"] = {"type": "none"}
     _thinking(call, body, output, forced=forced)
     if output:
         body["output_config"] = output
@@ -76,9 +78,11 @@ def sends_tool(call: Call) -> bool:
 
 
 def _may_force(call: Call) -> bool:
-    """Forcing is refused while the model thinks, by some models always, and wrong while other tools are offered."""
+    """Forcing is refused while the model thinks, by some models always. The answer tool is not forced beside others."""
     spec = call.candidate.spec
-    if call.tools or spec.forced_tool_choice == "never":
+    if (call.tools and call.wanted_tool is None) or "tool_choice" in call.without:
+        return False
+    if spec.forced_tool_choice == "never":
         return False
     if spec.forced_tool_choice == "always":
         return True

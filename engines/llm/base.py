@@ -109,6 +109,9 @@ class LlmRequest:
     highest_path: no rung above this one is tried (learned from an earlier refusal of this schema and model).
     without: parameter names a provider refused earlier for this model (``temperature``, ...); never sent again.
     timeout_seconds: total wall clock of the call; ``None`` means the client's own limit.
+    tool_choice: ``auto``, ``none`` or the name of an offered tool. ``none`` keeps the tools in the request (the history
+        may hold their calls, the cached prefix holds their definitions) but asks for an answer without a call. A named
+        tool is forced where the model allows that, and otherwise left to it.
     schema_in_prompt: whether the messages already show the schema, so that the prompt rung need not add it; ``None``
         means: look for it (pretty-printed or compact JSON of ``schema`` in any message).
     """
@@ -118,6 +121,7 @@ class LlmRequest:
     schema: dict[str, Any] | None = None
     schema_name: str = "answer"
     tools: tuple[ToolSpec, ...] = ()
+    tool_choice: str = "auto"
     temperature: float | None = None
     max_output_tokens: int | None = None
     thinking_tokens: int | None = None

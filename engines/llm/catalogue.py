@@ -78,6 +78,8 @@ class ModelSpec(_Strict):
     """How the loose rung is sent: a non-strict response format, or a tool that the model is made to call."""
     forced_tool_choice: Literal["always", "without_thinking", "never"] = "never"
     tools: Literal["always", "without_thinking", "never"] = "always"
+    format_beside_tools: bool = False
+    """Whether a response format may stand in the same request as tools; many servers refuse the pair, or ignore one."""
     thinking: Literal["none", "budget", "adaptive", "effort"] = "none"
     thinking_default_on: bool = False
     thinking_off: str | None = None
@@ -85,6 +87,8 @@ class ModelSpec(_Strict):
     accepts_sampling: bool = False
     max_tokens_parameter: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     system_role: Literal["system", "developer"] = "system"
+    several_system_messages: bool = False
+    """Whether stable system messages may stay apart; many chat templates know only one."""
     cache_breakpoints: int = Field(default=0, ge=0, le=4)
     cache_minimum_tokens: int = 1_024
 

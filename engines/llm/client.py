@@ -166,6 +166,7 @@ def _call(request: LlmRequest, candidate: Candidate, planned: ladder.Plan) -> Ca
         candidate=candidate,
         messages=planned.messages,
         tools=request.tools,
+        tool_choice=request.tool_choice,
         native=planned.native,
         temperature=request.temperature if sampling else None,
         max_output=max(1, min(wanted, spec.max_output)),

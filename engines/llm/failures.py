@@ -65,7 +65,16 @@ _SCHEMA = re.compile(
 )
 _FORCING = re.compile(r"tool_choice|forced tool|forc(?:e|es|ing) (?:a )?tool", re.IGNORECASE)
 _TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
-_PARAMETERS = ("temperature", "top_p", "top_k", *_TOKEN_LIMITS, "reasoning_effort", "stream_options", "thinking")
+_PARAMETERS = (
+    "temperature",
+    "top_p",
+    "top_k",
+    *_TOKEN_LIMITS,
+    "reasoning_effort",
+    "stream_options",
+    "thinking",
+    "tool_choice",
+)
 _REFUSED = re.compile(
     r"unsupported|not support|does not support|deprecated|not permitted|unrecognized|unknown|unexpected|not allowed"
     r"|extra inputs|only the default|cannot be set|may not be|invalid parameter|removed",
@@ -136,12 +145,14 @@ def _by_status(status: int, text: str, complaint: Complaint) -> ErrorKind:
 
 
 def _bad_request(complaint: Complaint, text: str, path: StructuredPath | None) -> tuple[ErrorKind, str | None]:
+    native = path in (StructuredPath.STRICT, StructuredPath.LOOSE)
     named = complaint.parameter if complaint.parameter in _PARAMETERS else None
+    if native and named == "tool_choice":
+        named = None  # it forces the tool that carries the schema: the way is refused, not the parameter
     if named is not None and _is_refusal(complaint, text):
         return ErrorKind.SAMPLING_REJECTED, named
     if _CONTEXT.search(text):
         return ErrorKind.CONTEXT_TOO_LONG, None
-    native = path in (StructuredPath.STRICT, StructuredPath.LOOSE)
     about = f"{complaint.parameter or ''} {text}"
     # Before looking for a parameter's name in the text: a schema may well have a property called "temperature".
     if native and (_SCHEMA.search(about) or _FORCING.search(about)):

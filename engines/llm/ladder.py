@@ -53,6 +53,8 @@ def plan(request: LlmRequest, candidate: Candidate) -> Plan:
     if ceiling is StructuredPath.LOOSE and request.tools and candidate.spec.loose_style == "tool":
         # The answer tool would stand among tools that do things: the model could not tell them apart reliably.
         ceiling = StructuredPath.PROMPT
+    if request.tools and not candidate.spec.format_beside_tools:
+        return _prompt(request, ("this model takes no response format beside tools",))
     if ceiling is StructuredPath.PROMPT:
         return _prompt(request, ())
     try:

@@ -184,7 +184,7 @@ def build_body(call: Call) -> dict[str, Any]:
     spec = call.candidate.spec
     body: dict[str, Any] = {
         "model": call.candidate.model,
-        "messages": build_messages(call.messages, spec.system_role),
+        "messages": build_messages(call.messages, spec.system_role, several=spec.several_system_messages),
         "stream": True,
     }
     if call.candidate.provider.stream_usage:
@@ -205,6 +205,11 @@ def build_body(call: Call) -> dict[str, Any]:
             body["response_format"] = {"type": "json_schema", "json_schema": shape}
     if tools:
         body["tools"] = tools
+    wanted = call.wanted_tool
+    if wanted is not None and spec.forced_tool_choice == "always":
+        body["tool_choice"] = {"type": "function", "function": {"name": wanted}}
+    elif tools and call.tool_choice == "none":
+        body["tool_choice"] = "none"
     effort = _effort(call, tools=bool(tools))
     if effort is not None:
         body["reasoning_effort"] = effort
@@ -240,15 +245,21 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def build_messages(messages: Iterable[Message], system_role: str) -> list[dict[str, Any]]:
-    """Chat messages; neighbouring system messages become one, because many chat templates allow only one."""
+def build_messages(messages: Iterable[Message], system_role: str, *, several: bool = False) -> list[dict[str, Any]]:
+    """Chat messages; neighbouring system messages become one, because many chat templates allow only one.
+
+    several: a system message that asks for a cache mark stays a message of its own: the provider caches prefixes by
+    itself, and what changes from call to call must not grow into it.
+    """
     built: list[dict[str, Any]] = []
+    closed = False
     for message in messages:
         if message.role == "system":
-            if built and built[-1]["role"] == system_role:
+            if built and built[-1]["role"] == system_role and not (several and (closed or message.cache)):
                 built[-1]["content"] += "\n\n" + message.content
             else:
                 built.append({"role": system_role, "content": message.content})
+            closed = message.cache
         elif message.role == "tool":
             built.append({"role": "tool", "tool_call_id": message.tool_call_id or "", "content": message.content})
         elif message.tool_calls:

@@ -25,17 +25,24 @@ class Call:
     """One provider call with every choice made: a provider module only translates it.
 
     max_output: the answer's limit. thinking_tokens: ``None`` leaves thinking as the model has it, 0 switches it off
-    where that is possible. without: parameters never to be sent.
+    where that is possible. tool_choice: ``auto``, ``none`` or the name of one of ``tools``. without: parameters never
+    to be sent.
     """
 
     candidate: Candidate
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
+    tool_choice: str = "auto"
     native: Native | None = None
     temperature: float | None = None
     max_output: int
     thinking_tokens: int | None = None
     without: frozenset[str] = frozenset()
+
+    @property
+    def wanted_tool(self) -> str | None:
+        """The offered tool that the caller wants to be called; ``None`` when the choice is the model's."""
+        return next((tool.name for tool in self.tools if tool.name == self.tool_choice), None)
 
 
 @dataclass(slots=True)
