@@ -8,7 +8,7 @@ from typing import Final, assert_never
 
 from engines.conversation import Called, Exchange, answered, bounded, halved
 from engines.structured.text import shorten
-from engines.valem.state import (
+from engines.valem.cursor import (
     CALLING,
     MAX_REPLY_CHARS,
     Asked,

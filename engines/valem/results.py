@@ -6,8 +6,8 @@ import json
 from typing import Any, Final
 
 from engines.structured.text import shorten
+from engines.valem.cursor import Candidate, ValemState
 from engines.valem.machine import Closed
-from engines.valem.state import Candidate, ValemState
 
 _PROBLEM_CHARS: Final = 1_000
 _PROBLEMS: Final = 50
