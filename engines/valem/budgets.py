@@ -1,7 +1,7 @@
 """What a session's tools may cost: a budget for each, shared by all attempts. A call made before costs nothing.
 
-A tool whose budget is used up stays on offer, because the list of tools is the beginning of every cached prompt; calling
-it gives a text that says so.
+A tool whose budget is used up stays on offer, because the list of tools is the beginning of every cached prompt;
+calling it gives a text that says so.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from engines.valem.cursor import Spending
 
 REMEMBERED: Final = frozenset({"web_fetch", "web_search"})
 """Tools whose answers are kept for the session: the same address or the same words again cost nothing."""
+GUIDANCE: Final = "get_domain_guidance"
 _MAX_REMEMBERED_CHARS: Final = 120_000
 _LIMIT: Final = (
     "[limit] {name} may be used {most} times in this session, and has been. Go on with what you know; calling it again"
@@ -84,6 +85,7 @@ def settle(
     spent, remembered = dict(spending.calls), dict(spending.remembered)
     room = _MAX_REMEMBERED_CHARS - sum(len(text) for text in remembered.values())
     ran = iter(results)
+    topics = spending.topics
     texts: list[str] = []
     for each in plans:
         match each:
@@ -94,6 +96,8 @@ def settle(
             case Run():
                 result = next(ran)
                 texts.append(result.text)
+                if each.call.name == GUIDANCE and result.ok:
+                    topics += _topics(each.call)
                 if each.call.name in budgets:
                     spent[each.call.name] = spent.get(each.call.name, 0) + 1
                 name = _key(each.call)
@@ -101,7 +105,12 @@ def settle(
                 if name and result.ok and len(result.text) <= room:
                     remembered[name] = result.text
                     room -= len(result.text)
-    return tuple(texts), Spending(calls=spent, remembered=remembered)
+    return tuple(texts), Spending(calls=spent, remembered=remembered, topics=tuple(dict.fromkeys(topics)))
+
+
+def _topics(call: Called) -> tuple[str, ...]:
+    named = call.arguments.get("topics")
+    return tuple(each for each in named if isinstance(each, str)) if isinstance(named, list) else ()
 
 
 def _key(call: Called) -> str:

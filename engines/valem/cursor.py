@@ -52,13 +52,34 @@ class Asked(StrEnum):
     FIRST = "first"
     """The spec, or the evolution."""
     REPAIR = "repair"
-    """Errors set right: of validation, of the initial state, of an evolution."""
+    """Errors of validation, or of an evolution, set right."""
+    STATE = "state"
+    """A spec whose new models break their own constraints set right."""
     SHORTER = "shorter"
     """A smaller spec, after two answers that were cut off."""
     TESTS = "tests"
     """Tests that fail set right."""
     VIEW = "view"
     """Findings in the view set right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that is wrong. where: a place in the answer, or the name of a test. hint: how to put it right.
+
+    derivation: the one at the path where a test fails, as ``address: expression``.
+    """
+
+    where: str
+    message: str
+    hint: str | None = None
+    derivation: str | None = None
+
+    def __str__(self) -> str:
+        return f"[{self.where}] {self.message}{f' — FIX: {self.hint}' if self.hint else ''}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"where": self.where, "message": self.message, "hint": self.hint, "derivation": self.derivation}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,10 +168,21 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
-    """What the tools of the session have cost so far, and what is remembered of them: a repeated call costs nothing."""
+    """What the tools of the session have cost so far, and what is remembered of them: a repeated call costs nothing.
+
+    topics: what guidance was asked for; a new attempt is told it again.
+    """
 
     calls: Mapping[str, int] = field(default_factory=dict)
     remembered: Mapping[str, str] = field(default_factory=dict)
+    topics: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"calls": dict(self.calls), "remembered": dict(self.remembered), "topics": list(self.topics)}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Spending:
+        return cls(calls=stored["calls"], remembered=stored["remembered"], topics=tuple(stored["topics"]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +199,7 @@ class ValemState:
     phase: ValemPhase = ValemPhase.ASK
     attempt: int = 1
     asked: Asked = Asked.FIRST
-    problems: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
     previous: str = ""
     counted: int | None = None
     exchanges: tuple[Exchange, ...] = ()
@@ -203,7 +235,7 @@ class ValemState:
             phase=ValemPhase(cursor["phase"]),
             attempt=cursor["attempt"],
             asked=Asked(cursor["asked"]),
-            problems=tuple(cursor["problems"]),
+            problems=tuple(Problem(**each) for each in cursor["problems"]),
             previous=cursor["previous"],
             counted=cursor["counted"],
             exchanges=conversation.from_json(cursor["exchanges"]),
@@ -218,7 +250,7 @@ class ValemState:
             best=Candidate.from_json(cursor["best"]) if cursor["best"] is not None else None,
             chosen=Chosen.from_json(cursor["chosen"]) if cursor["chosen"] is not None else None,
             base_version=cursor["baseVersion"],
-            spending=Spending(calls=cursor["spending"]["calls"], remembered=cursor["spending"]["remembered"]),
+            spending=Spending.from_json(cursor["spending"]),
         )
 
     def to_cursor(self) -> dict[str, Any]:
@@ -226,7 +258,7 @@ class ValemState:
             "phase": self.phase.value,
             "attempt": self.attempt,
             "asked": self.asked.value,
-            "problems": list(self.problems),
+            "problems": [each.to_json() for each in self.problems],
             "previous": self.previous,
             "counted": self.counted,
             "exchanges": conversation.to_json(self.exchanges),
@@ -241,5 +273,5 @@ class ValemState:
             "best": self.best.to_json() if self.best is not None else None,
             "chosen": self.chosen.to_json() if self.chosen is not None else None,
             "baseVersion": self.base_version,
-            "spending": {"calls": dict(self.spending.calls), "remembered": dict(self.spending.remembered)},
+            "spending": self.spending.to_json(),
         }

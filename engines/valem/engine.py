@@ -1,4 +1,4 @@
-"""Valem on the turn protocol: from a view to a call, a batch of tools or a check, and from its outcome to a transition."""
+"""Valem on the turn protocol: from a view to a call, tools or a check, and from its outcome to a transition."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from engines.valem.cursor import (
     Asked,
     Candidate,
     Chosen,
+    Problem,
     Spending,
     Task,
     ValemPhase,
@@ -89,7 +90,7 @@ class Judged:
 
     verdict: Verdict
     count: int | None = None
-    problems: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
     previous: str = ""
     candidate: Candidate | None = None
     truncated: bool = False
@@ -222,11 +223,11 @@ def _replied(state: ValemState, reply: Replied, limits: Limits) -> Step:
     )
     if not checked.reply:
         words = "The answer was cut off before its first word." if reply.cut else "There was no answer."
-        return _judged(checked, Judged(verdict=Verdict.UNREADABLE, problems=(words,), truncated=reply.cut), limits)
+        return _judged(checked, Judged(verdict=Verdict.UNREADABLE, problems=(Problem(where="answer", message=words),), truncated=reply.cut), limits)
     if len(checked.reply) > MAX_REPLY_CHARS:
         words = f"The answer has {len(checked.reply):,} characters; at most {MAX_REPLY_CHARS:,} are read."
         kept = replace(checked, reply=checked.reply[:_ECHO_CHARS])
-        return _judged(kept, Judged(verdict=Verdict.UNREADABLE, problems=(words,)), limits)
+        return _judged(kept, Judged(verdict=Verdict.UNREADABLE, problems=(Problem(where="answer", message=words),)), limits)
     return Onward(state=checked)
 
 
@@ -285,7 +286,11 @@ def _next_attempt(state: ValemState, event: Judged, limits: Limits) -> ValemStat
 
 
 def _asked(event: Judged, limits: Limits) -> Asked:
-    if event.verdict is not Verdict.FLAWED or event.candidate is None or limits.task is Task.EVOLVE:
+    if limits.task is Task.EVOLVE:
+        return Asked.REPAIR
+    if event.verdict is Verdict.UNSTABLE:
+        return Asked.STATE
+    if event.verdict is not Verdict.FLAWED or event.candidate is None:
         return Asked.REPAIR
     return Asked.TESTS if event.candidate.failing else Asked.VIEW
 
@@ -296,7 +301,7 @@ def _exhausted(state: ValemState, limits: Limits) -> Step:
     if state.truncated:
         return Closed(state=state, error="truncated", message="the answer was cut off at its limit, also the last time")
     what = "evolution" if limits.task is Task.EVOLVE else "spec"
-    first = f": {state.problems[0]}" if state.problems else ""
+    first = f": {state.problems[0].message}" if state.problems else ""
     return Closed(state=state, error="no_valid_spec", message=f"no valid {what} in {state.attempt} attempts{first}")
 
 

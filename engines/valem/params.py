@@ -21,9 +21,9 @@ class Params:
     """What a process is to do, and within which bounds.
 
     text: the domain's description, or the request for a change. model_id: asked for, or of the stored model. spec: the
-    one given to be evolved. expected: the stored version (a number) or the spec's own (a text) it must have. include_view:
-    ``None`` means: if the spec that is evolved has one. calls: how often each tool may be called in the whole session.
-    check_seconds: for one check of an answer, all its tests together.
+    one given to be evolved. expected: the stored version (a number) or the spec's own (a text) it must have.
+    include_view: ``None`` means: if the spec that is evolved has one. calls: how often each tool may be called in the
+    whole session. check_seconds: for one check of an answer, all its tests together.
     """
 
     task: Task

@@ -48,7 +48,7 @@ def error_wrapper(state: ValemState, error: str, message: str, *, counts: bool =
         "attempts": state.attempts + counts,
     }
     if state.problems:
-        wrapper["errors"] = [shorten(each, _PROBLEM_CHARS) for each in state.problems[:_PROBLEMS]]
+        wrapper["errors"] = [shorten(str(each), _PROBLEM_CHARS) for each in state.problems[:_PROBLEMS]]
     raw = state.reply or state.last_raw
     if raw:
         wrapper["lastRaw"] = shorten(raw, _LAST_RAW_CHARS)

@@ -1,4 +1,4 @@
-"""From a step of the machine to what the turn changes: cursor, history, audit trail, the version written, the result."""
+"""From a step of the machine to what the turn changes: cursor, history, audit trail, version written, result."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _did(event: Event) -> dict[str, Any]:
         case Judged():
             said: dict[str, Any] = {"did": f"checking: {_DID[event.verdict]}"}
             if event.verdict is not Verdict.GOOD:
-                said["problems"] = [shorten(each, 300) for each in event.problems[:_SHOWN_PROBLEMS]]
+                said["problems"] = [shorten(str(each), 300) for each in event.problems[:_SHOWN_PROBLEMS]]
                 said["count"] = event.count if event.count is not None else len(event.problems)
             return said
         case TooLong():
@@ -151,7 +151,7 @@ def _history(before: ValemState, event: Event) -> tuple[Effect, ...]:
                 for call, text in zip(before.pending, event.results, strict=True)
             )
         case Judged() if event.verdict is not Verdict.GOOD:
-            content = shorten("\n".join((_DID[event.verdict], *event.problems)), _MESSAGE_CHARS)
+            content = shorten("\n".join((_DID[event.verdict], *map(str, event.problems))), _MESSAGE_CHARS)
             return (AppendMessage(role="system", kind="correction", content=content),)
         case _:
             return ()

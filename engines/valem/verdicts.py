@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from engines.llm.base import ToolCall
 from engines.structured.text import shorten
-from engines.valem.cursor import MAX_REPLY_CHARS, Candidate, ValemState
+from engines.valem.cursor import MAX_REPLY_CHARS, Candidate, Problem, ValemState
 from engines.valem.machine import Judged, Verdict
 from engines.valem.params import Params
 
@@ -67,7 +67,7 @@ def read(text: str) -> Judged:
         return Judged(
             verdict=Verdict(found["verdict"]),
             count=found["count"],
-            problems=tuple(found["problems"]),
+            problems=tuple(Problem(**each) for each in found["problems"]),
             previous=found["previous"],
             candidate=None if found["candidate"] is None else Candidate.from_json(found["candidate"]),
             truncated=found["truncated"],
@@ -76,7 +76,14 @@ def read(text: str) -> Judged:
         raise CheckBroken(f"the check gave no verdict: {shorten(text, 500)}") from None
 
 
-def _bounded(problems: tuple[str, ...]) -> list[str]:
-    kept = [shorten(each, MAX_PROBLEM_CHARS) for each in problems[:MAX_PROBLEMS]]
-    more = len(problems) - MAX_PROBLEMS
-    return [*kept, f"and {more} more like these"] if more > 0 else kept
+def _bounded(problems: tuple[Problem, ...]) -> list[dict[str, Any]]:
+    kept = [
+        Problem(
+            where=shorten(each.where, 200),
+            message=shorten(each.message, MAX_PROBLEM_CHARS),
+            hint=None if each.hint is None else shorten(each.hint, MAX_PROBLEM_CHARS),
+            derivation=None if each.derivation is None else shorten(each.derivation, MAX_PROBLEM_CHARS),
+        )
+        for each in problems[:MAX_PROBLEMS]
+    ]
+    return [each.to_json() for each in kept]

@@ -11,5 +11,5 @@ _MAX_ID_CHARS: Final = 200
 
 
 def is_model_id(text: str) -> bool:
-    """Whether ``text`` is ``[namespace/]name``: a dotted namespace, each part a letter and then letters, digits, _, -."""
+    """Whether ``text`` is ``[namespace/]name``; the namespace may have dots, each part begins with a letter."""
     return len(text) <= _MAX_ID_CHARS and _ID.match(text) is not None

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.conversation import Called
-from engines.valem.cursor import MAX_REPLY_CHARS, Asked, Candidate, Spending, Task, ValemPhase, ValemState
+from engines.valem.cursor import MAX_REPLY_CHARS, Asked, Candidate, Problem, Spending, Task, ValemPhase, ValemState
 from engines.valem.machine import (
     MAX_SUFFIX,
     Closed,
@@ -51,17 +51,21 @@ def candidate(name: str = "made", *, failing: int = 0, findings: int = 0, attemp
     )
 
 
+def problem(words: str) -> Problem:
+    return Problem(where="here", message=words, hint="do right")
+
+
 def invalid(count: int, words: str = "wrong") -> Judged:
-    return Judged(verdict=Verdict.INVALID, count=count, problems=(words,) * count, previous="{repaired}")
+    return Judged(verdict=Verdict.INVALID, count=count, problems=(problem(words),) * count, previous="{repaired}")
 
 
 def flawed(failing: int = 0, findings: int = 0, name: str = "made") -> Judged:
     found = candidate(name, failing=failing, findings=findings)
-    return Judged(verdict=Verdict.FLAWED, count=found.flaws, problems=("f",), previous="{flawed}", candidate=found)
+    return Judged(verdict=Verdict.FLAWED, count=found.flaws, problems=(problem("f"),), previous="{flawed}", candidate=found)
 
 
-UNREADABLE = Judged(verdict=Verdict.UNREADABLE, problems=("no JSON",))
-CUT = Judged(verdict=Verdict.UNREADABLE, problems=("cut",), truncated=True)
+UNREADABLE = Judged(verdict=Verdict.UNREADABLE, problems=(problem("no JSON"),))
+CUT = Judged(verdict=Verdict.UNREADABLE, problems=(problem("cut"),), truncated=True)
 GOOD = Judged(verdict=Verdict.GOOD, count=0, candidate=candidate())
 
 
@@ -142,6 +146,12 @@ def test_what_each_attempt_is_asked() -> None:
     assert asked[1].asked is Asked.REPAIR
 
 
+def test_a_state_that_breaks_its_own_constraints_has_a_prompt_of_its_own() -> None:
+    unstable = Judged(verdict=Verdict.UNSTABLE, count=1, problems=(problem("x > 0"),), previous="{}")
+    assert play(unstable, GOOD)[1][1].asked is Asked.STATE
+    assert play(unstable, GOOD, limits=EVOLVE)[1][1].asked is Asked.REPAIR
+
+
 def test_an_answer_without_json_is_echoed_raw_and_not_endlessly() -> None:
     _, asked = play(UNREADABLE, UNREADABLE, answer=Replied(text="I think " * 20_000))
     assert asked[1].previous.startswith("I think I think")
@@ -150,9 +160,9 @@ def test_an_answer_without_json_is_echoed_raw_and_not_endlessly() -> None:
 
 def test_g15_the_first_cut_raises_the_limit_the_second_asks_for_less() -> None:
     _, asked = play(invalid(1), CUT, CUT, GOOD, limits=Limits(retries=5))
-    assert [(each.asked, each.output_limit, each.problems, each.previous) for each in asked] == [
-        (Asked.FIRST, None, (), ""), (Asked.REPAIR, None, ("wrong",), "{repaired}"),
-        (Asked.REPAIR, 16_384, ("wrong",), "{repaired}"), (Asked.SHORTER, None, (), ""),
+    assert [(each.asked, each.output_limit, len(each.problems), each.previous) for each in asked] == [
+        (Asked.FIRST, None, 0, ""), (Asked.REPAIR, None, 1, "{repaired}"),
+        (Asked.REPAIR, 16_384, 1, "{repaired}"), (Asked.SHORTER, None, 0, ""),
     ]  # fmt: skip
 
 
@@ -240,7 +250,7 @@ def test_no_more_calls_without_anything_valid_is_a_failure() -> None:
     step = decide(step.state, NoMore(error="refusal", message="no", counts=True), GENERATE)
     assert isinstance(step, Closed)
     wrapper = wrapper_of(step)
-    assert (wrapper["error"], wrapper["attempts"], wrapper["errors"]) == ("refusal", 2, ["wrong", "wrong"])
+    assert (wrapper["error"], wrapper["attempts"], wrapper["errors"]) == ("refusal", 2, ["[here] wrong — FIX: do right"] * 2)
     assert wrapper["lastRaw"] == "{}"
 
 

@@ -14,6 +14,7 @@ from engines.valem.params import read_params
 GENERATE = {"task": "generate", "domainDescription": "A loan."}
 EVOLVE = {"task": "evolve", "modelId": "loan", "evolutionRequest": "Add a fee."}
 SPEC = {"id": "loan", "version": "1.0.0", "schema": {}}
+INLINE = {"task": "evolve", "evolutionRequest": "x", "spec": SPEC}
 
 
 def test_what_is_left_out_has_the_documented_value() -> None:
@@ -88,6 +89,6 @@ def test_what_is_asked_for_is_read() -> None:
     params = read_params(EVOLVE | {"expectedVersion": 3, "includeView": True}, "")
     assert (params.task, params.model_id, params.expected, params.include_view) == (Task.EVOLVE, "loan", 3, True)
     assert params.limits.model_id == "loan"
-    params = read_params({"task": "evolve", "evolutionRequest": "x", "spec": SPEC, "expectedVersion": "1.0.0"}, "")
+    params = read_params(INLINE | {"expectedVersion": "1.0.0"}, "")
     assert (params.spec, params.expected, params.limits.stores) == (SPEC, "1.0.0", False)
     assert Valem().objection("", GENERATE | {"modelId": "acme.eu/quote-1"}) is None
