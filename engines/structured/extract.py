@@ -80,7 +80,7 @@ def complete_json(text: str) -> Candidate | None:
     """
     body = _trimmed(text)
     exact = parse_exactly(body)
-    return exact if exact is not None else parse_exactly(_unfenced(_after_leading_thought(body)))
+    return exact if exact is not None else parse_exactly(_unfenced(after_leading_thought(body)))
 
 
 def extract(text: str) -> Extraction:
@@ -91,7 +91,7 @@ def extract(text: str) -> Extraction:
     whole = parse_exactly(body)
     if whole is not None:
         return Extraction((_decoded_once(whole),))
-    answer = _after_leading_thought(body)
+    answer = after_leading_thought(body)
     if answer is not body:
         found = _scan(answer)
         return (found if found.places or found.broken else _scan(body)).extraction()
@@ -108,7 +108,7 @@ def _trimmed(text: str) -> str:
     return text.strip(" \t\r\n\ufeff\u200b")
 
 
-def _after_leading_thought(body: str) -> str:
+def after_leading_thought(body: str) -> str:
     """What follows the reasoning that ``body`` starts with; ``body`` itself when it does not start with any."""
     if not _THINK.match(body):
         return body
