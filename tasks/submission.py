@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, f
 from pydantic.alias_generators import to_camel
 from uuid_utils.compat import uuid7
 
-from engines.base import Engine, PlanningEngine
+from engines.base import CarefulEngine, Engine, PlanningEngine
 from engines.errors import EngineError, RecipeError
 from engines.recipes.cascade import (
     TENANT_PROJECT,
@@ -116,10 +116,11 @@ def prepare(submission: Submission, settings: Settings, engines: Mapping[str, En
     engine = engines[recipe.engine]
     node_kind = "ROOT"
     callees: dict[str, Callee] = {}
-    if isinstance(engine, PlanningEngine):
+    if isinstance(engine, CarefulEngine):
         objection = engine.objection(submission.goal, params)
         if objection is not None:
             raise SubmissionError(objection)
+    if isinstance(engine, PlanningEngine):
         node_kind = engine.root_kind
         callees = _callees(engine, params, recipe_sources(settings, tenant, project), engines)
     stored = stored_recipe(recipe, callees)

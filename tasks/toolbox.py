@@ -12,10 +12,11 @@ from engines.llm.base import ToolCall
 from engines.llm.cancel import Cancellation
 from engines.recipes.cascade import RecipeSource
 from engines.tools.base import ToolContext
-from engines.tools.registry import Registry, bundled_tools, installed_tools
+from engines.tools.registry import Registry, bundled_tools, installed_tools, internal_tools
 from models.records import ProcessView, StoredDocument
 from models.store import documents
 from models.store.database import Database
+from tasks.expressions.guarded import guarded_evaluator
 from tasks.heartbeat import Cancel
 from tasks.settings import Settings
 from tasks.submission import recipe_sources
@@ -100,8 +101,9 @@ def load_tools(settings: Settings) -> Registry:
         search_url=settings.search_url,
         search_key=key.get_secret_value() if key else None,
         search_key_header=settings.search_key_header,
+        evaluator=guarded_evaluator(),
     )
-    return Registry([*bundled, *installed_tools()])
+    return Registry([*bundled, *installed_tools()], internal=internal_tools(guarded_evaluator()))
 
 
 def build_toolbox(settings: Settings, registry: Registry, database: Database) -> Toolbox:

@@ -15,7 +15,9 @@ from engines.recipes.model import Recipe, normalise_name, parse_recipe
 
 TENANT_PROJECT = "_tenant"
 """The project whose recipes hold for a whole tenant: second in the cascade."""
-QUESTION_PARAMS = frozenset({"prompt"})
+QUESTION_PARAMS = frozenset(
+    {"prompt", "modelId", "domainDescription", "spec", "expectedVersion", "evolutionRequest", "includeView"}
+)
 """Parameters that are the question itself: no lock drops them."""
 
 

@@ -19,10 +19,14 @@ from engines.structured.text import quote, quote_all, shorten
 from engines.tools.base import Tool, ToolContext, ToolFailed, ToolResult, cut
 from engines.tools.clock import CurrentTime
 from engines.tools.docs import DocList, DocRead, DocWrite
+from engines.tools.guidance import DomainGuidance
+from engines.tools.jsonata import EvalJsonata
 from engines.tools.page import clean
 from engines.tools.recipes import RecipeDescribe, RecipeList
+from engines.tools.valem_check import ValemCheck
 from engines.tools.web_fetch import WebFetch
 from engines.tools.web_search import WebSearch
+from engines.valem.jsonata.evaluation import Evaluator
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +41,13 @@ class ToolsError(EngineError):
 class Registry:
     """Tools by name. Never changed after it is made; safe to share between threads."""
 
-    def __init__(self, tools: Iterable[Tool]) -> None:
+    def __init__(self, tools: Iterable[Tool], *, internal: Iterable[Tool] = ()) -> None:
+        """internal: tools that engines call themselves; no model is told of them."""
+        own = tuple(internal)
         self._tools: dict[str, Tool] = {}
         self._schemas: dict[str, CompiledSchema] = {}
-        for tool in tools:
+        self._internal = frozenset(tool.name for tool in own)
+        for tool in (*tools, *own):
             if not _NAME.match(tool.name):
                 raise ToolsError(f"{quote(tool.name)} is no tool name: letters, digits, _ and -, at most 64")
             if tool.name in self._tools:
@@ -56,6 +63,7 @@ class Registry:
         return tuple(
             ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters)
             for tool in self._tools.values()
+            if tool.name not in self._internal
         )
 
     def run(self, call: ToolCall, allowed: Collection[str], context: ToolContext) -> ToolResult:
@@ -88,12 +96,23 @@ def _failed(message: str) -> ToolResult:
 
 
 def bundled_tools(
-    *, search_url: str | None = None, search_key: str | None = None, search_key_header: str = "Authorization"
+    *,
+    search_url: str | None = None,
+    search_key: str | None = None,
+    search_key_header: str = "Authorization",
+    evaluator: Evaluator | None = None,
 ) -> tuple[Tool, ...]:
-    """The tools that come along. ``web_search`` is one of them when there is a service to ask."""
+    """The tools that come along. ``web_search`` is one of them when there is a service to ask, ``eval_jsonata`` when
+    there is an evaluator for expressions of strangers."""
     search = [WebSearch(search_url, api_key=search_key, key_header=search_key_header)] if search_url else []
     others = (WebFetch(), CurrentTime(), DocList(), DocRead(), DocWrite(), RecipeList(), RecipeDescribe())
-    return (*search, *others)
+    evaluation = [EvalJsonata(evaluator)] if evaluator is not None else []
+    return (*search, *others, *evaluation, DomainGuidance())
+
+
+def internal_tools(evaluator: Evaluator) -> tuple[Tool, ...]:
+    """The tools that engines call themselves."""
+    return (ValemCheck(evaluator),)
 
 
 def installed_tools(found: Iterable[EntryPoint] | None = None) -> Iterator[Tool]:
