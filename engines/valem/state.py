@@ -9,6 +9,7 @@ from typing import Any
 
 from engines.errors import EngineError
 from engines.structured.text import describe
+from engines.valem.findings import Finding
 from engines.valem.jsonata.errors import ExpressionError
 from engines.valem.jsonata.expression import UNDEFINED
 from engines.valem.spec.addresses import EACH, ROOT, Address, Segment
@@ -30,6 +31,7 @@ class State:
     derived: concrete address -> value, for every derivation that has one.
     metas: (concrete address, keyword) -> value.
     errors: why a derived value is ``null``.
+    remarks: what else went wrong in the last change: expressions of defaults and meta values that failed.
     merged: ``base`` with the derived values put in; what expressions see.
     """
 
@@ -37,6 +39,7 @@ class State:
     derived: dict[Address, Any] = field(default_factory=dict)
     metas: dict[tuple[Address, MetaProperty], Any] = field(default_factory=dict)
     errors: dict[Address, ExpressionError] = field(default_factory=dict)
+    remarks: list[Finding] = field(default_factory=list)
     merged: dict[str, Any] = field(default_factory=dict)
 
     def copy(self) -> State:
@@ -46,6 +49,7 @@ class State:
             dict(self.derived),
             dict(self.metas),
             dict(self.errors),
+            list(self.remarks),
             copy.deepcopy(self.merged),
         )
 

@@ -70,7 +70,10 @@ class Document:
     @classmethod
     def of(cls, value: Any) -> Document:
         """Raises :class:`ExpressionError` for a value that is not JSON."""
-        return cls(to_json(value))
+        try:
+            return cls(json.dumps(value, ensure_ascii=False, allow_nan=False))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ExpressionError(BAD_INPUT, f"the document is not JSON: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +110,11 @@ class Expression:
 
         Raises :class:`ExpressionError`; its position is one in :attr:`text`.
         """
+        if not isinstance(document, Document) and document is not UNDEFINED:
+            document = self.document(document)
         evaluation = Evaluation(
             text=self.source,
-            document=self._document(document),
+            document=None if document is UNDEFINED else document.text,
             bindings=bindings or {},
             now=now,
             limits=limits or Limits(),
@@ -124,17 +129,13 @@ class Expression:
         """What the expression reads of its document and of its bindings."""
         return _reads(self.source)
 
-    def _document(self, document: Any) -> str | None:
-        if isinstance(document, Document):
-            return document.text
-        if document is UNDEFINED:
-            return None
-        if isinstance(document, dict):
-            # What an expression does not read makes no difference, and most of a document is not read.
+    def document(self, value: Any) -> Document:
+        """A JSON value prepared for this expression: what it does not read is left out, which makes no difference."""
+        if isinstance(value, dict):
             wanted = {read.path[0] if read.path else None for read in self.reads().fields}
             if None not in wanted:
-                document = {name: value for name, value in document.items() if name in wanted}
-        return to_json(document)
+                value = {name: below for name, below in value.items() if name in wanted}
+        return Document.of(value)
 
     def _relocated(self, error: ExpressionError) -> ExpressionError:
         if not self.preludes or error.position is None:
@@ -160,14 +161,6 @@ def compile_expression(text: str, preludes: tuple[str, ...] = ()) -> Expression:
     expression = Expression(text, preludes)
     compile_text(expression.source)
     return expression
-
-
-def to_json(value: Any) -> str:
-    """JSON text for the engine. Raises :class:`ExpressionError` for a value that is not JSON."""
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ExpressionError(BAD_INPUT, f"the document is not JSON: {error}") from None
 
 
 @lru_cache(maxsize=CACHED_EXPRESSIONS)
