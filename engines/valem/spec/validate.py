@@ -27,9 +27,9 @@ from engines.valem.spec.checks.places import Places
 from engines.valem.spec.checks.report import Report
 from engines.valem.spec.checks.schema import check_schema
 from engines.valem.spec.checks.views import check_view, lint_view
-from engines.valem.spec.graph import Cycle, evaluation_order
+from engines.valem.spec.graph import Cycle, dependencies, evaluation_order
 from engines.valem.spec.records import ModelSpec
-from engines.valem.view_catalogue import component_types
+from engines.valem.view_catalogue import view_catalogue
 
 
 def validate_spec(
@@ -48,7 +48,7 @@ def validate_spec(
     report = Report()
     check_identity(report, spec)
     check_schema(report, spec.schema)
-    check_view(report, spec.view_definition, component_types() if types is None else types)
+    check_view(report, spec.view_definition, tuple(view_catalogue().types) if types is None else types)
     found: Expressions = {}
     check_derivations(report, spec, found)
     check_defaults(report, spec, found)
@@ -56,15 +56,15 @@ def validate_spec(
     check_constraints(report, spec, found)
     check_effects(report, spec, found, executors)
     check_constants(report, spec.constants)
-    exports = check_library(report, spec, evaluator)
-    if exports is not None:
+    library = check_library(report, spec, evaluator)
+    if library is not None:
         for location, expression in found.items():
-            check_names(report, location, expression, exports)
+            check_names(report, location, expression, library.exports)
     check_lineage(report, spec)
-    if not report.has_errors:
-        order = evaluation_order(spec)
+    if library is not None and not report.has_errors:
+        order = evaluation_order(dependencies(spec, library.preludes))
         if isinstance(order, Cycle):
-            report.error("derivations", str(order))
+            report.error("derivations", f"wait for each other: {order}", "break the circle: one must read inputs only")
     if not report.has_errors:
         lint_view(report, spec, Places(spec))
     return report.findings()

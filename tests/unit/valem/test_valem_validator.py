@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -481,3 +483,14 @@ def test_an_inherited_layer_needs_its_constants_and_a_whole_reference() -> None:
 def test_a_library_that_is_too_long_is_refused() -> None:
     define = f'( $f := function($n) {{ "{"x" * 20_000}" }}; ["f"] )'
     assert "20,000" in only(library_errors(define))[1]
+
+
+# -- specs of others ---------------------------------------------------------------------------------------------------
+
+EXAMPLES = sorted((Path(__file__).resolve().parents[4] / "shared" / "data" / "valem-examples").glob("*.json"))
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_specs_known_to_be_sound_have_no_errors(file: Path) -> None:
+    spec = parse_spec(json.loads(file.read_text("utf-8")))
+    assert [found for found in validate_spec(spec) if found.is_error] == []

@@ -10,7 +10,7 @@ from engines.structured.text import quote
 from engines.valem.jsonata.errors import ExpressionError
 from engines.valem.jsonata.evaluation import Evaluator
 from engines.valem.jsonata.expression import Expression, compile_expression
-from engines.valem.jsonata.library import LibraryError, compile_library
+from engines.valem.jsonata.library import CompiledLibrary, LibraryError, compile_library
 from engines.valem.jsonata.scan import statements
 from engines.valem.jsonata.tokens import called_names
 from engines.valem.spec.checks.items import is_coordinate
@@ -25,11 +25,11 @@ _IMPURE: Final = frozenset({"now", "millis", "random"})
 _EXPORTED: Final = re.compile(r"""["']([A-Za-z_]\w*)["']""")
 
 
-def check_library(report: Report, spec: ModelSpec, evaluator: Evaluator) -> tuple[str, ...] | None:
-    """What the library exports, in order of names; ``None`` after an error, when nobody knows."""
+def check_library(report: Report, spec: ModelSpec, evaluator: Evaluator) -> CompiledLibrary | None:
+    """The library as expressions see it (an empty one for a spec without); ``None`` after an error."""
     library = spec.library
     if library is None:
-        return ()
+        return CompiledLibrary()
     layers = library.all_layers()
     if not layers:
         report.error("library.define", "is empty: a library defines at least one function")
@@ -53,7 +53,7 @@ def check_library(report: Report, spec: ModelSpec, evaluator: Evaluator) -> tupl
     _check_exports(report, places, layers)
     if len(compiled.exports) > MAX_EXPORTS:
         report.warn("library", f"exports {len(compiled.exports)} functions; more than {MAX_EXPORTS} are hard to know")
-    return compiled.exports
+    return compiled
 
 
 def _check_layer(report: Report, at: str, layer: LibraryLayer, spec: ModelSpec) -> bool:
