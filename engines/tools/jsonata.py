@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from engines.structured.text import quote, shorten
@@ -60,10 +61,8 @@ class EvalJsonata:
 def _sample(value: Any) -> str:
     """The document as JSON text. Models like to send it as a text of their own, so a text that holds JSON is taken."""
     if isinstance(value, str):
-        try:
+        with suppress(ValueError, RecursionError):
             value = json.loads(value)
-        except (ValueError, RecursionError):
-            pass
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError):

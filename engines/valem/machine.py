@@ -96,6 +96,12 @@ class Judged:
     truncated: bool = False
 
 
+def unreadable(message: str, *, previous: str = "", truncated: bool = False) -> Judged:
+    """The verdict on an answer that holds no spec and no evolution."""
+    problem = Problem(where="answer", message=message)
+    return Judged(verdict=Verdict.UNREADABLE, problems=(problem,), previous=previous, truncated=truncated)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TooLong:
     """The model refused the conversation for its length, before it began to work."""
@@ -223,11 +229,11 @@ def _replied(state: ValemState, reply: Replied, limits: Limits) -> Step:
     )
     if not checked.reply:
         words = "The answer was cut off before its first word." if reply.cut else "There was no answer."
-        return _judged(checked, Judged(verdict=Verdict.UNREADABLE, problems=(Problem(where="answer", message=words),), truncated=reply.cut), limits)
+        return _judged(checked, unreadable(words, truncated=reply.cut), limits)
     if len(checked.reply) > MAX_REPLY_CHARS:
         words = f"The answer has {len(checked.reply):,} characters; at most {MAX_REPLY_CHARS:,} are read."
         kept = replace(checked, reply=checked.reply[:_ECHO_CHARS])
-        return _judged(kept, Judged(verdict=Verdict.UNREADABLE, problems=(Problem(where="answer", message=words),)), limits)
+        return _judged(kept, unreadable(words), limits)
     return Onward(state=checked)
 
 

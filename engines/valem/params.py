@@ -11,6 +11,7 @@ from engines.structured.text import describe, quote
 from engines.valem.cursor import Task
 from engines.valem.machine import MAX_RETRIES, MAX_RETRIES_HARD, MAX_ROUND_TRIPS, Limits, Temperatures
 from engines.valem.spec.identity import is_model_id
+from engines.valem.spec.parse import SpecParseError, parse_spec
 
 DEFAULT_MODEL: Final = "default:analyze"
 MAX_DESCRIPTION_CHARS: Final = 5_000
@@ -100,11 +101,11 @@ def read_params(params: Mapping[str, Any], goal: str) -> Params:
 
 def _task(params: Mapping[str, Any]) -> Task:
     value = params.get("task")
-    try:
-        return Task(value)
-    except ValueError:
+    task = next((task for task in Task if task.value == value), None)
+    if task is None:
         found = "is missing" if value is None else f"is {describe(value)}"
-        raise InvalidParams("task", f"{found}; it must be 'generate' or 'evolve'") from None
+        raise InvalidParams("task", f"{found}; it must be 'generate' or 'evolve'")
+    return task
 
 
 def _words(params: Mapping[str, Any], name: str, goal: str) -> str:
@@ -145,6 +146,10 @@ def _spec(params: Mapping[str, Any], task: Task, model_id: str | None) -> Mappin
         return None
     if not isinstance(spec, Mapping):
         raise InvalidParams("spec", f"must be a model spec as an object, not {describe(spec)}")
+    try:
+        parse_spec(spec)
+    except SpecParseError as error:
+        raise InvalidParams("spec", f"is no model spec: {error.message}") from None
     if model_id is not None:
         raise InvalidParams("modelId", "stands beside 'spec'; give one of the two: which spec is meant?")
     return spec

@@ -1,4 +1,4 @@
-"""What valem sends: the prompt of the attempt in its cache tiers, the conversation with tools, the shape of the answer."""
+"""What valem sends: the prompt of the attempt in its tiers, the conversation with tools, the shape of the answer."""
 
 from __future__ import annotations
 
@@ -52,10 +52,8 @@ def request_of(
 
 def prompt_of(view: View, params: Params, base: Mapping[str, Any] | None, state: ValemState) -> PromptParts:
     """The prompt of the attempt: the stable tiers are the same bytes in every call of the session."""
-    if base is None:
-        parts = _generation(params, state, view.nonce)
-    else:
-        parts = _evolution(params, base, state, view.nonce)
+    token = view.nonce
+    parts = _generation(params, state, token) if base is None else _evolution(params, base, state, token)
     return replace(parts, system=_system(view, params, parts.system))
 
 

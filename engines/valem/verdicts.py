@@ -41,6 +41,8 @@ def check_call(state: ValemState, params: Params, base: Mapping[str, Any] | None
     if base is not None:
         # As text, because arguments are checked and normalised: what is stored stays what it is.
         arguments["base"] = json.dumps(base, ensure_ascii=False)
+        if state.base_version is not None:
+            arguments["baseVersion"] = state.base_version
     elif params.model_id is not None:
         arguments["modelId"] = params.model_id
     return ToolCall(id="check", name=CHECK, arguments=arguments)

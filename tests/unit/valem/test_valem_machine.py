@@ -61,7 +61,9 @@ def invalid(count: int, words: str = "wrong") -> Judged:
 
 def flawed(failing: int = 0, findings: int = 0, name: str = "made") -> Judged:
     found = candidate(name, failing=failing, findings=findings)
-    return Judged(verdict=Verdict.FLAWED, count=found.flaws, problems=(problem("f"),), previous="{flawed}", candidate=found)
+    return Judged(
+        verdict=Verdict.FLAWED, count=found.flaws, problems=(problem("f"),), previous="{flawed}", candidate=found
+    )
 
 
 UNREADABLE = Judged(verdict=Verdict.UNREADABLE, problems=(problem("no JSON"),))
@@ -250,7 +252,11 @@ def test_no_more_calls_without_anything_valid_is_a_failure() -> None:
     step = decide(step.state, NoMore(error="refusal", message="no", counts=True), GENERATE)
     assert isinstance(step, Closed)
     wrapper = wrapper_of(step)
-    assert (wrapper["error"], wrapper["attempts"], wrapper["errors"]) == ("refusal", 2, ["[here] wrong — FIX: do right"] * 2)
+    assert (wrapper["error"], wrapper["attempts"], wrapper["errors"]) == (
+        "refusal",
+        2,
+        ["[here] wrong — FIX: do right"] * 2,
+    )
     assert wrapper["lastRaw"] == "{}"
 
 
