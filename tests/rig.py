@@ -25,7 +25,9 @@ from engines.llm.scripted import Script, ScriptedProvider
 from engines.marvin.engine import Marvin
 from engines.recipes.cascade import BundledRecipes
 from engines.tools.base import Tool
-from engines.tools.registry import Registry, bundled_tools
+from engines.tools.registry import Registry, bundled_tools, internal_tools
+from engines.valem.engine import Valem
+from engines.valem.jsonata.evaluation import evaluate_here
 from models.records import NewProcess, Turn
 from models.store import processes, read
 from models.store.database import Database, Row
@@ -170,10 +172,10 @@ class Rig:
         self.heartbeat = Heartbeat(self.database, lease_seconds=lease_seconds, on_beat=self.gate.extend)
         self.publisher = publisher or CollectingPublisher()
         self.background = CollectingBackground()
-        self.tools = Registry([*bundled_tools(), *tools])
-        ford = Ford(self.tools.specs())
-        built_in = {"probe": PROBE, "jeltz": Jeltz(), "marvin": Marvin(), "ford": ford, "other": ProbeEngine("other")}
-        self.engines: dict[str, Engine] = dict(engines or built_in)
+        self.tools = Registry([*bundled_tools(evaluator=evaluate_here), *tools], internal=internal_tools(evaluate_here))
+        specs = self.tools.specs()
+        built_in = (PROBE, Jeltz(), Marvin(), Ford(specs), Valem(specs), ProbeEngine("other"))
+        self.engines: dict[str, Engine] = dict(engines or {engine.name: engine for engine in built_in})
         self.runner = TurnRunner(
             database=self.database,
             engines=self.engines,

@@ -43,7 +43,7 @@ from engines.valem.machine import (
 )
 from engines.valem.offer import Offer, offer_of
 from engines.valem.params import Params, read_params
-from engines.valem.requests import request_of
+from engines.valem.requests import prompt_of, request_of
 from engines.valem.results import error_wrapper
 from engines.valem.transitions import said, transition_of
 from models.records import ModelWish, View
@@ -135,8 +135,9 @@ class Valem:
                 return _step(view, state, NoMore(error="internal_error", message=outcome.why), _limits(view))
             case ModelReplied():
                 params = _params(view)
+                tiers = prompt_of(view, params, base_spec(view, params), state).hashes()
                 state = _based(view, state, params)
-                details = said(outcome.reply)
+                details = {**said(outcome.reply), "tiers": {tier: digest[:16] for tier, digest in tiers.items()}}
                 return _step(view, state, _read(outcome.reply, state, params), params.limits, details=details)
             case ModelFailed():
                 return _step(view, _based(view, state, _params(view)), _failure(outcome.error), _limits(view))

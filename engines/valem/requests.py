@@ -43,6 +43,7 @@ def request_of(
         schema=_schema(params, base) if params.structured else None,
         schema_name=SUBMIT_SPEC,
         highest_path=StructuredPath.LOOSE,
+        answer_beside_tools=True,
         # The rules in the system tier tell the form in words.
         schema_in_prompt=True,
         temperature=temperature(state.attempt, params.temperatures),
