@@ -140,8 +140,9 @@ def _matches(pattern: str, text: str) -> bool:
 
 def _number(value: Any) -> int | float | None:
     """A bound; ``None`` for what is none."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return value if is_number else None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -206,7 +206,7 @@ def _double(value: Json) -> float | None:
     try:
         return float(value)
     except OverflowError:
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
 
 
 def _show(value: Any) -> str:

@@ -35,9 +35,10 @@ SECTIONS = {
     "Documents": {
         "docs": ("tasks.cli.docs:docs", "List, print, store, delete documents."),
     },
-    "Recipes, schemas, models": {
+    "Recipes, schemas, specs, models": {
         "recipes": ("tasks.cli.recipes:recipes", "List, show and check recipes."),
         "schema": ("tasks.cli.schema:schema", "Check a JSON Schema before paying for it."),
+        "valem": ("tasks.cli.valem:valem", "Test specs of reactive models; evaluate expressions."),
         "models": ("tasks.cli.catalogue:models", "The model catalogue; what can be used here."),
     },
 }

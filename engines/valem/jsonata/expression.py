@@ -167,7 +167,8 @@ def compile_expression(text: str, preludes: tuple[str, ...] = ()) -> Expression:
 def _reads(source: str) -> Reads:
     found = compile_text(source).reads()
     bindings = {name: tuple(_places(read, ())) for name, read in found["bindings"].items()}
-    fields = tuple(_places(found["input"], ())) if "input" in found else ()
+    # That there is a document at all (an empty read of it) is no place in it.
+    fields = tuple(_places(found["input"], ())) if found.get("input") else ()
     return Reads(fields=fields, bindings=bindings, any_binding=found.get("everyBinding", False))
 
 

@@ -64,9 +64,11 @@ class Node:
         value = self.get(key)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        is_finite = math.isfinite(value) if isinstance(value, float) else isinstance(value, int)
+        if isinstance(value, bool) or not is_finite:
             self.fail(key, f"must be a number, not {describe(value)}")
-        return value
+        found: int | float = value
+        return found
 
     def choice(self, key: str, choices: type[E]) -> E | None:
         value = self.text(key)
