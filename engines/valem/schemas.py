@@ -3,6 +3,10 @@
 They are permissive on purpose: no ``additionalProperties: false``, hardly anything required. They show a provider the
 outline; what is right and what is not, the parser and the validator say, in words a model can act on. So they are meant
 for the loose rung (``highest_path=LOOSE``): strict forms would forbid the open maps that a spec is full of.
+
+Without other tools a request carries the schema under the name of the tool (``schema_name=SUBMIT_SPEC``): a response
+format at some providers, a forced tool at others. Beside other tools it offers :func:`submit_spec_tool` unforced; a
+call of it is the answer.
 """
 
 from __future__ import annotations

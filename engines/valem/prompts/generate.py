@@ -75,6 +75,7 @@ def repair_validation(
     include_view: bool = False,
     guidance: str = "",
     description: str = "",
+    topics: Topics | None = None,
 ) -> PromptParts:
     """After a spec that cannot be read or is not valid.
 
@@ -85,6 +86,7 @@ def repair_validation(
         f"Your previous model spec{_named(model_id)} is not valid:\n{remark_lines(remarks)}",
         _told(guidance),
         fence(description, "Domain description", token) if description.strip() else "",
+        shape_exemplars(description, topics),
         fence(rejected, "Previous spec", token),
         f"Fix all of this and change nothing else. {_CORRECTED}",
     )

@@ -8,16 +8,21 @@ from typing import Any
 
 import pytest
 
-from engines.llm.base import LlmRequest, Message, StructuredPath
+from engines.llm import anthropic_body
+from engines.llm import openai as openai_wire
+from engines.llm.base import LlmRequest, Message, StructuredPath, ToolSpec
 from engines.llm.catalogue import Catalogue
 from engines.llm.ladder import plan
+from engines.llm.wire import Call
 from engines.structured.schema import compile_schema
 from engines.valem.prompts.evolve import evolution_fields
 from engines.valem.prompts.resources import text
-from engines.valem.schemas import evolution_schema, model_spec_schema, submit_spec_tool
+from engines.valem.prompts.tiers import PromptParts
+from engines.valem.schemas import SUBMIT_SPEC, evolution_schema, model_spec_schema, submit_spec_tool
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
 SPECS = sorted((SHARED / "valem-examples").glob("*.json"))
+PARTS = PromptParts(system="rules", user="go")
 EVOLUTION = {
     "newVersion": "1.1.0",
     "upsertDerivations": [{"path": "$.total", "expr": "1"}],
@@ -118,6 +123,40 @@ def test_the_schemas_travel_on_the_loose_rung(model: str, schema: dict[str, Any]
     assert planned.path is StructuredPath.LOOSE
     assert planned.native is not None
     assert set(planned.native.schema["properties"]) == set(schema["properties"])
+
+
+def call(model: str, **more: Any) -> Call:
+    pair = Catalogue.load().split(model)
+    assert pair is not None
+    candidate = Catalogue.load().candidate(*pair)
+    request = LlmRequest(
+        model=model, messages=PARTS.messages(), highest_path=StructuredPath.LOOSE, schema_name=SUBMIT_SPEC, **more
+    )
+    planned = plan(request, candidate)
+    return Call(
+        candidate=candidate, messages=planned.messages, tools=request.tools, native=planned.native, max_output=9
+    )
+
+
+def test_alone_the_schema_forces_the_answer() -> None:
+    schema = model_spec_schema(include_view=False)
+    anthropic = anthropic_body.build_body(call("anthropic:claude-sonnet-4-6", schema=schema))
+    openai = openai_wire.build_body(call("openai:gpt-4o", schema=schema))
+    assert anthropic["tool_choice"] == {"type": "tool", "name": "submit_spec"}
+    assert [tool["name"] for tool in anthropic["tools"]] == ["submit_spec"]
+    assert openai["response_format"]["json_schema"]["name"] == "submit_spec"
+    assert openai["response_format"]["json_schema"]["strict"] is False
+
+
+def test_beside_other_tools_the_answer_is_offered_unforced() -> None:
+    look = ToolSpec(name="eval_jsonata", description="Evaluates.", parameters={"type": "object"})
+    tools = (look, submit_spec_tool(evolution=False, include_view=False))
+    for body in (
+        anthropic_body.build_body(call("anthropic:claude-sonnet-4-6", tools=tools)),
+        openai_wire.build_body(call("groq:default", tools=tools)),
+    ):
+        assert len(body["tools"]) == 2
+        assert not {"tool_choice", "response_format", "output_config"} & set(body)
 
 
 @pytest.mark.parametrize("evolution", [False, True])

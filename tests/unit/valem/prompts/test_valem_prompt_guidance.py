@@ -61,6 +61,7 @@ def test_the_topics_are_the_ones_the_tool_promises() -> None:
         ("top 3 players", ["rank_percentile"]),
         ("a shopping basket with price, quantity and VAT", []),
         ("fuel consumption of a car", []),
+        ("a ferry tariff by age group and length of the car", []),
         ("Our agents manage pageants, bandages and frankfurters in upstaged stagecoaches", []),
         ("", []),
     ],

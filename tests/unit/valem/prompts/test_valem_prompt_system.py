@@ -153,6 +153,16 @@ def test_the_rule_that_waits_for_its_input(document: Any, holds: bool) -> None:
     assert run(rule, document) is holds
 
 
+def test_expressions_that_explain_the_view_and_json() -> None:
+    view = system_text(include_view=True)
+    assert """`"'Due: ' & $string(amountDue)"`""" in view
+    assert run("'Due: ' & $string(amountDue)", {"amountDue": 5}) == "Due: 5"
+    assert "`deliver = true`" in view
+    assert run("deliver = true", {"deliver": True}) is True
+    assert r"(`\\d`)" in RULES
+    assert run(json.loads(r"""["$contains('a1', /\\d/)"]""")[0], {}) is True
+
+
 def test_the_forms_shown_for_library_and_lists_of_names() -> None:
     assert """{"define": "( $f := function($x) { … }; ['f'] )"}""" in RULES
     assert run("[( $f := function($x) { $x * 2 }; ['f'] )]", {}) == ["f"]

@@ -169,6 +169,13 @@ def test_of_very_many_points_the_first_are_shown_and_the_rest_counted() -> None:
     assert "- and 1 more" in failures
 
 
+def test_braces_in_free_text_are_only_text() -> None:
+    text = 'Explain {{ 7*7 }}, {% raw %}, {{view}}, {{worked}} and {"a": 1}'
+    for parts in (initial(text, token=TOKEN), evolution(text, session=SESSION, token=TOKEN, include_view=True)):
+        assert f"\n{text}\n" in parts.user
+    assert text in session_context(json.dumps({"description": text})).replace('\\"', '"')
+
+
 # --- single promises --------------------------------------------------------------------------------------------------
 
 
