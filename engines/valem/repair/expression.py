@@ -6,7 +6,6 @@ there (:data:`~engines.valem.repair.rewrites.ALWAYS`), and the result has to com
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -14,8 +13,8 @@ from typing import Final
 from engines.valem.jsonata.errors import ExpressionError
 from engines.valem.jsonata.evaluation import compile_text
 from engines.valem.repair.rewrites import ALWAYS, EVERY, Edit, Rewrite, equality
-from engines.valem.repair.shape import read
-from engines.valem.repair.tokens import Kind, Unreadable, tokenise
+from engines.valem.repair.shape import Holds, read
+from engines.valem.repair.tokens import Kind, Unreadable
 
 MAX_CHARS: Final = 10_000
 """A longer expression stays as it is: nobody wrote it by hand, and its rewriting would take too long."""
@@ -56,7 +55,7 @@ def repair_expression(
 
 
 def bound_variables(text: str) -> frozenset[str]:
-    """The variables that ``text`` binds with ``:=``; none when it cannot be read."""
+    """The variables that ``text`` binds, with ``:=`` or as parameters; none when it cannot be read."""
     try:
         return _bound_in(text)
     except Unreadable:
@@ -64,11 +63,12 @@ def bound_variables(text: str) -> frozenset[str]:
 
 
 def _bound_in(text: str) -> frozenset[str]:
-    tokens = tokenise(text)
+    shape = read(text)
     return frozenset(
         token.text
-        for token, following in itertools.pairwise(tokens)
-        if token.kind is Kind.VARIABLE and following.text in (":=", ",", ")")
+        for at, token in enumerate(shape.tokens)
+        if token.kind is Kind.VARIABLE
+        and (shape.says(at + 1, ":=") or shape.holds.get(shape.inside[at]) is Holds.PARAMETERS)
     )
 
 
