@@ -10,7 +10,7 @@ from engines.errors import InvalidParams
 from engines.structured.text import describe, quote
 from engines.valem.cursor import Task
 from engines.valem.machine import MAX_RETRIES, MAX_RETRIES_HARD, MAX_ROUND_TRIPS, Limits, Temperatures
-from engines.valem.spec.identity import is_model_id
+from engines.valem.spec.identity import is_id
 from engines.valem.spec.parse import SpecParseError, parse_spec
 
 DEFAULT_MODEL: Final = "default:analyze"
@@ -125,7 +125,7 @@ def _words(params: Mapping[str, Any], name: str, goal: str) -> str:
 
 def _model_id(params: Mapping[str, Any]) -> str | None:
     model_id = _text(params, "modelId")
-    if model_id is not None and not is_model_id(model_id):
+    if model_id is not None and not is_id(model_id):
         raise InvalidParams(
             "modelId",
             f"{quote(model_id)} is no model id: a name like 'loan' or with a namespace like 'acme.eu/loan',"
