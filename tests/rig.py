@@ -32,6 +32,7 @@ from models.records import NewProcess, Turn
 from models.store import processes, read
 from models.store.database import Database, Row
 from models.store.processes import Delivery
+from tasks.attempt import Client
 from tasks.gate import Gate
 from tasks.heartbeat import Heartbeat
 from tasks.lessons import Lessons
@@ -161,6 +162,7 @@ class Rig:
         patience: float = 30.0,
         publisher: CollectingPublisher | None = None,
         tools: Iterable[Tool] = (),
+        client: Client | None = None,
     ) -> None:
         self.database = RecordingDatabase(database_url, pool_size=pool_size, name="vancetope-rig")
         self.script = script or Script.of(*answers)
@@ -179,7 +181,7 @@ class Rig:
         self.runner = TurnRunner(
             database=self.database,
             engines=self.engines,
-            client=self.client,
+            client=client or self.client,
             heartbeat=self.heartbeat,
             gate=self.gate,
             lessons=Lessons(self.redis),
