@@ -42,7 +42,7 @@ class Registry:
     """Tools by name. Never changed after it is made; safe to share between threads."""
 
     def __init__(self, tools: Iterable[Tool], *, internal: Iterable[Tool] = ()) -> None:
-        """internal: tools that engines call themselves; no model is told of them."""
+        """internal: tools of certain engines; :meth:`specs` leaves them out."""
         own = tuple(internal)
         self._tools: dict[str, Tool] = {}
         self._schemas: dict[str, CompiledSchema] = {}
@@ -59,7 +59,7 @@ class Registry:
             self._tools[tool.name] = tool
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What a model is told of each tool, in the order of registration."""
+        """What a model is told of each tool that is there for everybody, in the order of registration."""
         return tuple(
             ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters)
             for tool in self._tools.values()
@@ -107,12 +107,12 @@ def bundled_tools(
     search = [WebSearch(search_url, api_key=search_key, key_header=search_key_header)] if search_url else []
     others = (WebFetch(), CurrentTime(), DocList(), DocRead(), DocWrite(), RecipeList(), RecipeDescribe())
     evaluation = [EvalJsonata(evaluator)] if evaluator is not None else []
-    return (*search, *others, *evaluation, DomainGuidance())
+    return (*search, *others, *evaluation)
 
 
 def internal_tools(evaluator: Evaluator) -> tuple[Tool, ...]:
-    """The tools that engines call themselves."""
-    return (ValemCheck(evaluator),)
+    """The tools of engines: those they call themselves, and those they offer by themselves."""
+    return (ValemCheck(evaluator), DomainGuidance())
 
 
 def installed_tools(found: Iterable[EntryPoint] | None = None) -> Iterator[Tool]:

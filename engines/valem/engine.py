@@ -41,7 +41,7 @@ from engines.valem.machine import (
     TooLong,
     decide,
 )
-from engines.valem.offer import Offer, offer_of
+from engines.valem.offer import Offer, guidance_tool, offer_of
 from engines.valem.params import Params, read_params
 from engines.valem.requests import prompt_of, request_of
 from engines.valem.results import error_wrapper
@@ -64,7 +64,7 @@ class Valem:
 
     def __init__(self, tools: Iterable[ToolSpec] = ()) -> None:
         """tools: those of the installation; a recipe chooses among them with ``allowedTools``."""
-        self._tools = tuple(tools)
+        self._tools = (guidance_tool(), *tools)
 
     def objection(self, goal: str, params: Mapping[str, Any]) -> str | None:
         """Why no process is made of this goal and these parameters; ``None`` when one can be."""

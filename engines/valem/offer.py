@@ -9,9 +9,11 @@ from typing import Final
 from engines.conversation import Called
 from engines.llm.base import ToolCall, ToolSpec
 from engines.recipes.model import Recipe
+from engines.valem.budgets import GUIDANCE
 from engines.valem.params import Params
+from engines.valem.prompts.guidance import bundled_topics
 
-STANDARD: Final = ("get_domain_guidance", "eval_jsonata", "web_search", "web_fetch")
+STANDARD: Final = (GUIDANCE, "eval_jsonata", "web_search", "web_fetch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,23 @@ class Offer:
         wanted = count if isinstance(count, int) and not isinstance(count, bool) else self.search_results
         fewer = max(1, min(wanted, self.search_results))
         return ToolCall(id=made.id, name=made.name, arguments={**made.arguments, "count": fewer})
+
+
+def guidance_tool() -> ToolSpec:
+    """The tool by which a model asks for advice on certain shapes."""
+    topics = bundled_topics()
+    listed = "; ".join(f"{name} ({topic.title})" for name, topic in topics.items())
+    named = {"type": "array", "items": {"type": "string", "enum": list(topics)}, "minItems": 1, "maxItems": len(topics)}
+    return ToolSpec(
+        name=GUIDANCE,
+        description=f"Gives advice on modelling certain things, each with an expression that works. Topics: {listed}.",
+        parameters={
+            "type": "object",
+            "properties": {"topics": named},
+            "required": ["topics"],
+            "additionalProperties": False,
+        },
+    )
 
 
 def offer_of(tools: Iterable[ToolSpec], recipe: Recipe, params: Params) -> Offer:
