@@ -176,8 +176,8 @@ def replace_given(n: int) -> dict[str, Any]:
 
 
 def test_a_verdict_is_bounded_whatever_the_answer_is() -> None:
-    judged = check(Answer(text=text(wrong_paths(500)), task=Task.GENERATE), AROUND)
-    assert judged.count == 500
+    judged = check(Answer(text=text(wrong_paths(150)), task=Task.GENERATE), AROUND)
+    assert judged.count == 150
     crossed = verdicts.read(verdicts.write(replace(judged, problems=judged.problems * 10)))
     assert len(crossed.problems) == verdicts.MAX_PROBLEMS
     big = changed(constants={"note": "é" * (MAX_REPLY_CHARS - 3_000)})
