@@ -18,6 +18,8 @@ KILLED: Final = "X0003"
 """The process of the evaluation had to be ended: it went over its time or its memory."""
 NO_TIME_LEFT: Final = "X0004"
 """The time for all evaluations of a run is used up."""
+TOO_DEEP: Final = "X0005"
+"""A result with too many objects and arrays inside each other."""
 SYNTAX_PREFIX: Final = "S0"
 
 

@@ -17,8 +17,8 @@ import jlens
 from engines.structured.text import one_line, shorten
 from engines.valem.jsonata.errors import BAD_INPUT, TOO_LONG, ExpressionError
 
-MAX_EXPRESSION_CHARS: Final = 100_000
-"""Of a text handed to the engine, the library's functions included."""
+MAX_EXPRESSION_CHARS: Final = 200_000
+"""Of a text handed to the engine; a library of the most layers, as long as they may be, is in front of it."""
 CACHED_EXPRESSIONS: Final = 500
 MAX_MESSAGE_CHARS: Final = 300
 

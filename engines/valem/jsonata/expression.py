@@ -9,7 +9,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
 
-from engines.valem.jsonata.errors import BAD_INPUT, ExpressionError
+from engines.valem.depth import MAX_LEVELS, is_too_deep
+from engines.valem.jsonata.errors import BAD_INPUT, TOO_DEEP, ExpressionError
 from engines.valem.jsonata.evaluation import (
     CACHED_EXPRESSIONS,
     Evaluation,
@@ -123,7 +124,7 @@ class Expression:
             result = evaluator(evaluation)
         except ExpressionError as error:
             raise self._relocated(error) from None
-        return UNDEFINED if result is None else json.loads(result)
+        return UNDEFINED if result is None else _parsed(result)
 
     def reads(self) -> Reads:
         """What the expression reads of its document and of its bindings."""
@@ -161,6 +162,21 @@ def compile_expression(text: str, preludes: tuple[str, ...] = ()) -> Expression:
     expression = Expression(text, preludes)
     compile_text(expression.source)
     return expression
+
+
+def _parsed(result: str) -> Any:
+    try:
+        value = json.loads(result)
+    except RecursionError:
+        raise _too_deep() from None
+    # Counting brackets is quick, and most results have few.
+    if result.count("[") + result.count("{") > MAX_LEVELS and is_too_deep(value):
+        raise _too_deep()
+    return value
+
+
+def _too_deep() -> ExpressionError:
+    return ExpressionError(TOO_DEEP, f"the result has more than {MAX_LEVELS} levels of objects and arrays")
 
 
 @lru_cache(maxsize=CACHED_EXPRESSIONS)

@@ -16,6 +16,7 @@ from engines.errors import EngineError
 from engines.structured.text import quote
 
 MAX_ADDRESS_CHARS = 1_000
+MAX_SEGMENTS = 32
 
 
 class Wildcard(Enum):
@@ -28,6 +29,7 @@ EACH: Final = Wildcard.EACH
 Segment = str | int | Literal[Wildcard.EACH]
 """A property's name, an element's index from zero, or every element."""
 
+_EXAMPLE = "an address looks like $.order.items[0].price"
 _NAME = r"[^.\[\]\s'\"`#$](?:[^.\[\]'\"`#]*[^.\[\]\s'\"`#])?"
 _STEP = re.compile(rf"\.(?P<name>{_NAME})|\[(?P<index>0|[1-9][0-9]{{0,8}})\]|\[(?P<each>\*)\]")
 _LOOSE = re.compile(
@@ -40,7 +42,7 @@ class BadAddress(EngineError):
     """A text is no address. ``suggestion`` is the canonical spelling of what seems to be meant, if there is one."""
 
     def __init__(self, text: str, suggestion: str | None) -> None:
-        meant = f"write {suggestion}" if suggestion else "an address looks like $.order.items[0].price"
+        meant = f"write {suggestion}" if suggestion else f"{_EXAMPLE}, with at most {MAX_SEGMENTS} parts"
         super().__init__(f"{quote(text)} is not a canonical address: {meant}")
         self.text = text
         self.suggestion = suggestion
@@ -165,7 +167,7 @@ def _strict(text: str) -> tuple[Segment, ...] | None:
             segments.append(int(match["index"]))
         else:
             segments.append(EACH)
-    return tuple(segments)
+    return tuple(segments) if len(segments) <= MAX_SEGMENTS else None
 
 
 def _inside(segment: int | Wildcard) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from engines.structured.text import describe, quote_all
+from engines.valem.depth import MAX_LEVELS, is_too_deep
 from engines.valem.spec.dump import dump_item, dump_library, dump_spec
 from engines.valem.spec.nodes import Node, SpecParseError
 from engines.valem.spec.records import (
@@ -55,6 +56,8 @@ REMOVED: Final = {
 
 def parse_spec(data: object) -> ModelSpec:
     """The spec that the JSON value ``data`` holds. Raises :class:`SpecParseError` at the first thing it cannot read."""
+    if is_too_deep(data):
+        raise SpecParseError("", f"has more than {MAX_LEVELS} levels of objects and arrays inside each other")
     node = Node(data, "")
     for key, instead in REMOVED.items():
         if node.get(key):

@@ -47,7 +47,7 @@ def test_another_spelling_is_refused_with_the_canonical_one(text: str, right: st
     assert str(parse_address(right)) == right
 
 
-@pytest.mark.parametrize("text", ["", "   ", "$.a[-1]", "$.a#required", "$.a[?(@.x)]", "0.a", "$.a['"])
+@pytest.mark.parametrize("text", ["", "   ", "$.a[-1]", "$.a#required", "$.a[?(@.x)]", "0.a", "$.a['", "$" + ".a" * 33])
 def test_what_cannot_be_guessed_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(BadAddress, match=r"an address looks like \$\.order"):
         parse_address(text)

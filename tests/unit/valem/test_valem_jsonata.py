@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engines.valem.jsonata.budget import BudgetedEvaluator
-from engines.valem.jsonata.errors import BAD_INPUT, NO_TIME_LEFT, TOO_LONG, ExpressionError
+from engines.valem.jsonata.errors import BAD_INPUT, NO_TIME_LEFT, TOO_DEEP, TOO_LONG, ExpressionError
 from engines.valem.jsonata.evaluation import CACHED_EXPRESSIONS, MAX_EXPRESSION_CHARS, evaluate_here
 from engines.valem.jsonata.expression import UNDEFINED, Document, Read, compile_expression
 from engines.valem.jsonata.library import LibraryError, compile_library
@@ -109,6 +110,13 @@ def test_a_document_nested_too_deeply_is_an_error() -> None:
     assert error("a", {"a": deep}).code == BAD_INPUT
 
 
+def test_a_result_nested_too_deeply_is_an_error() -> None:
+    nested = "$reduce([1..{}], function($inner, $n) {{ {{'a': {{'a': $inner}}}} }}, 1)"
+    assert error(nested.format(60)).code == TOO_DEEP
+    assert error(nested.format(450)).code == TOO_DEEP
+    assert value(nested.format(40)) is not UNDEFINED
+
+
 def test_the_clock_is_the_callers_and_chance_repeats() -> None:
     assert value("$millis()") == NOW
     assert value("$now()") == "2023-11-14T22:13:20.000Z"
@@ -142,6 +150,12 @@ def test_reads_are_scoped() -> None:
     assert compile_expression("$count(items)").reads().fields == (Read(("items",), whole=False),)
     assert compile_expression("$eval(x)").reads().any_binding
     assert compile_expression("$").reads().fields == (Read(()),)
+
+
+def test_one_module_knows_the_engine() -> None:
+    root = Path(__file__).resolve().parents[3]
+    sources = [path for package in ("engines", "tasks", "models") for path in (root / package).rglob("*.py")]
+    assert [path.name for path in sources if "jlens" in path.read_text(encoding="utf-8")] == ["evaluation.py"]
 
 
 def test_compiled_expressions_are_kept() -> None:

@@ -129,6 +129,17 @@ def test_a_spec_that_is_no_object_is_refused() -> None:
         parse_spec([1])
 
 
+def test_a_spec_nested_too_deeply_is_refused() -> None:
+    deep: Any = 1
+    for _ in range(98):
+        deep = [deep]
+    assert parse_spec(spec_with(constants={"deep": deep})).id == "shop"
+    for _ in range(5_000):
+        deep = [deep]
+    with pytest.raises(SpecParseError, match="more than 100 levels"):
+        parse_spec(spec_with(constants={"deep": deep}))
+
+
 def test_an_unknown_choice_names_the_nearest_or_all() -> None:
     assert 'did you mean "readOnly"' in refused(metaDerivations=[{"path": "$.a", "property": "readonly"}]).detail
     assert '"rollback", "flag"' in refused(constraints=[{"policy": "warn"}]).detail
