@@ -150,6 +150,7 @@ def _compare_value(model: Model, address: Address, expected: Json) -> Iterator[T
         return
     message = f"expected {show_literal(expected)}, found {_show(actual)}"
     derivation = _derivation_at(model, address)
+    expression = derivation.expr if derivation else None
     error = model.state.errors.get(address)
     if error is not None:
         message += f"; the expression failed: {error.message}"
@@ -158,8 +159,8 @@ def _compare_value(model: Model, address: Address, expected: Json) -> Iterator[T
         message=message,
         expected=expected,
         actual=actual,
-        hint=hint_for(expected, actual),
-        expression=derivation.expr if derivation else None,
+        hint=hint_for(expected, actual, expression, error),
+        expression=expression,
     )
 
 

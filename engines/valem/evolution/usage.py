@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from engines.valem.jsonata.tokens import Kind, Unreadable, tokenise
 from engines.valem.repair.expression import bound_variables
-from engines.valem.repair.tokens import Kind, Unreadable, tokenise
 from engines.valem.spec.dump import dump_item
 from engines.valem.spec.records import DefaultValue, Derivation, Json, MetaDerivation, ModelSpec
 

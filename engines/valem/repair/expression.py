@@ -12,9 +12,9 @@ from typing import Final
 
 from engines.valem.jsonata.errors import ExpressionError
 from engines.valem.jsonata.evaluation import compile_text
+from engines.valem.jsonata.tokens import Kind, Unreadable
 from engines.valem.repair.rewrites import ALWAYS, EVERY, Edit, Rewrite, equality
 from engines.valem.repair.shape import Holds, read
-from engines.valem.repair.tokens import Kind, Unreadable
 
 MAX_CHARS: Final = 10_000
 """A longer expression stays as it is: nobody wrote it by hand, and its rewriting would take too long."""

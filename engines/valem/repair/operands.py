@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from engines.valem.jsonata.tokens import Kind
 from engines.valem.repair.shape import Holds, Shape
-from engines.valem.repair.tokens import Kind
 
 _LOOSER_THAN_COMPARISON: Final = frozenset({"and", "or", "?", ":", "??", "?:", ",", ";", ":=", "~>", "|"})
 _COMPARISONS: Final = frozenset({"=", "==", "===", "!=", "!==", "<", "<=", ">", ">=", "in", "between"})

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from engines.valem.jsonata.tokens import Kind
 from engines.valem.repair.operands import comparison_side_start, operand_end, path_end, path_start
 from engines.valem.repair.shape import Holds, Shape
-from engines.valem.repair.tokens import Kind
 
 Edit = tuple[int, int, str]
 """Replace ``text[start:end]`` by the string."""

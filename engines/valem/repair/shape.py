@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from engines.valem.repair.tokens import MISPLACED_WORDS, OPERATOR_WORDS, Kind, Token, tokenise
+from engines.valem.jsonata.tokens import MISPLACED_WORDS, OPERATOR_WORDS, Kind, Token, tokenise
 
 _CLOSES: Final = {")": "(", "]": "[", "}": "{"}
 _WILDCARDS: Final = frozenset({"*", "**", "%"})
@@ -87,7 +87,7 @@ class Shape:
 
 
 def read(text: str) -> Shape:
-    """The shape of ``text``. Raises :class:`~engines.valem.repair.tokens.Unreadable`."""
+    """The shape of ``text``. Raises :class:`~engines.valem.jsonata.tokens.Unreadable`."""
     shape = Shape(text, tokenise(text))
     _Reader(shape).read()
     return shape

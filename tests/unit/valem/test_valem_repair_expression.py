@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from engines.valem.jsonata.errors import ExpressionError
 from engines.valem.jsonata.evaluation import compile_text
 from engines.valem.jsonata.expression import compile_expression
+from engines.valem.jsonata.tokens import Kind, Unreadable, tokenise
 from engines.valem.repair.expression import MAX_CHARS, bound_variables, repair_expression
 from engines.valem.repair.rewrites import ALWAYS, EVERY
 from engines.valem.repair.shape import Holds, read
-from engines.valem.repair.tokens import Kind, Unreadable, tokenise
 
 VECTORS = Path(__file__).parents[4] / "shared" / "data" / "valem-vectors.json"
 

@@ -95,7 +95,7 @@ def test_a_failed_expectation_quotes_the_expression_and_a_hint() -> None:
         ("missing + 1", {}, 0, "no value"),
         ("n + 1", {"$.n": None}, 1, "no value"),
         ("0.1 * 3", {}, 0.3, "$round"),
-        ("$round(2.5)", {}, 3, "formula"),
+        ("$round(2.5)", {}, 3, "half to the even side"),
         ("1 / 0", {}, 0, "no value"),
         ("'a'", {}, "b", "logic"),
         ("a", {"$.a": 100.004}, 100.0, "$round"),

@@ -7,6 +7,7 @@ from typing import Final
 
 from engines.structured.text import one_line, quote
 from engines.valem.findings import Finding, Severity
+from engines.valem.hints import hint_for_error
 from engines.valem.jsonata.errors import ExpressionError
 from engines.valem.jsonata.expression import Expression, compile_expression
 from engines.valem.jsonata.tokens import called_names
@@ -70,7 +71,7 @@ def check_expression(report: Report, location: str, text: str) -> Expression | N
     try:
         expression = compile_expression(text)
     except ExpressionError as error:
-        report.error(location, f"does not compile: {described(error)}")
+        report.error(location, f"does not compile: {described(error)}", hint_for_error(error))
         return None
     called = called_names(text)
     for name, instead in _DISCOURAGED.items():
