@@ -49,7 +49,7 @@ class Params:
 
 
 def read_params(params: Mapping[str, Any], goal: str) -> Params:
-    """Check what the caller gave; the goal stands for a missing text. Raises :class:`InvalidParams`.
+    """Check what the caller gave; the goal or ``prompt`` stand for a missing text. Raises :class:`InvalidParams`.
 
     Numbers out of their range become the nearest one inside it; what is no number at all is refused.
     """
@@ -110,7 +110,7 @@ def _task(params: Mapping[str, Any]) -> Task:
 
 def _words(params: Mapping[str, Any], name: str, goal: str) -> str:
     given = _text(params, name)
-    text = given or goal.strip()
+    text = given or goal.strip() or _text(params, "prompt")
     if not text:
         what = "the domain" if name == "domainDescription" else "the change"
         raise InvalidParams(name, f"is missing; it must describe {what} in words (the goal would do as well)")

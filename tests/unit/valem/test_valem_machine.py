@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.conversation import Called
-from engines.valem.cursor import MAX_REPLY_CHARS, Asked, Candidate, Problem, Spending, Task, ValemPhase, ValemState
+from engines.conversation import Called, Exchange
+from engines.valem import machine, params
+from engines.valem.cursor import (
+    MAX_REPLY_CHARS,
+    Asked,
+    Candidate,
+    Chosen,
+    Problem,
+    Spending,
+    Task,
+    ValemPhase,
+    ValemState,
+)
 from engines.valem.machine import (
+    MAX_ROUND_TRIPS,
     MAX_SUFFIX,
     Closed,
     Confirmed,
@@ -22,6 +36,7 @@ from engines.valem.machine import (
     Looked,
     NoMore,
     Onward,
+    Refused,
     Replied,
     Returned,
     Step,
@@ -383,3 +398,75 @@ def test_it_ends_within_its_calls_whatever_the_model_does(
     wrapper = wrapper_of(step)
     assert wrapper["attempts"] <= limits.retries_hard
     assert wrapper["success"] is (step.error is None)
+
+
+# --- the README -------------------------------------------------------------------------------------------------------
+
+README = (Path(machine.__file__).parent / "README.md").read_text(encoding="utf-8")
+NO_MORE = NoMore(error="llm_error", message="m")
+BEST = candidate(failing=1)
+
+
+def target(state: ValemState, event: Event, limits: Limits = GENERATE) -> str:
+    step = decide(state, event, limits)
+    return "DONE" if isinstance(step, Closed) else step.state.phase.value
+
+
+def at(phase: ValemPhase, *, last: bool = False, best: bool = False, round_trips: int = 0) -> ValemState:
+    exchanges = (Exchange(text="", calls=(replace(CALLS[0], result="x" * 9_000),)),)
+    stored = Chosen(candidate=candidate(), model_id="made", version=1)
+    return ValemState(
+        phase=phase,
+        attempt=6 if last else 1,
+        exchanges=exchanges,
+        round_trips=round_trips,
+        best=BEST if best else None,
+        chosen=stored if phase in (ValemPhase.STORE, ValemPhase.CONFIRM) else None,
+    )
+
+
+def test_the_readme_draws_every_arrow_and_no_other() -> None:
+    found: set[tuple[str, str, str]] = {("ASK", target(ValemState(), Refused(error="e", message="m")), "refused")}
+    inline = Limits(task=Task.EVOLVE, stores=False)
+    asked = Limits(model_id="made")
+    for phase in (ValemPhase.ASK, ValemPhase.ANSWER):
+        found.add((phase.value, target(at(phase), Replied(text="{}")), "answer"))
+        found.add((phase.value, target(at(phase), TooLong(message="m")), "too long"))
+        for state in (at(phase), at(phase, last=True), at(phase, last=True, best=True)):
+            found.add((phase.value, target(state, Replied(text="")), "no answer"))
+    found.add(("ASK", target(at(ValemPhase.ASK), Replied(text="", calls=CALLS)), "tool calls"))
+    tools, once = at(ValemPhase.TOOLS), Limits(round_trips=1)
+    found.add(("TOOLS", target(tools, Returned(results=("r",))), "results"))
+    found.add(("TOOLS", target(tools, Returned(results=("r",)), once), "results at the cap"))
+    check = at(ValemPhase.CHECK)
+    found |= {("CHECK", target(check, GOOD, limits), "good") for limits in (GENERATE, inline)}
+    found.add(("CHECK", target(check, invalid(1)), "flaws"))
+    for best in (True, False):
+        found.add(("CHECK", target(at(ValemPhase.CHECK, last=True, best=best), invalid(1)), "last attempt"))
+    found.add(("STORE", target(at(ValemPhase.STORE), Looked(taken=None)), "free"))
+    found |= {("STORE", target(at(ValemPhase.STORE), Looked(taken=1), limits), "taken") for limits in (GENERATE, asked)}
+    confirm = at(ValemPhase.CONFIRM)
+    found.add(("CONFIRM", target(confirm, Confirmed(ours=True)), "ours"))
+    found |= {("CONFIRM", target(confirm, Confirmed(ours=False), limits), "taken") for limits in (GENERATE, asked)}
+    found |= {
+        (phase.value, target(at(phase, best=best), NO_MORE), "no more")
+        for phase in ValemPhase
+        for best in (True, False)
+    }
+    assert set(re.findall(r"^\s+(\w+) --> (\w+): ([\w ]+)$", README, re.MULTILINE)) == found
+
+
+def test_the_readme_names_every_parameter_error_and_default() -> None:
+    source = Path(params.__file__).read_text(encoding="utf-8")
+    names = set(re.findall(r'params(?:\.get\(|, )"(\w+)"', source)) | {"lang"}
+    table = dict(re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", README, re.MULTILINE))
+    assert names <= set(table)
+    numbers = re.findall(r'_(?:whole|number)\(params, "(\w+)", ([\w.]+), ([\d_.]+), ([\w.]+)\)', source)
+    assert len(numbers) > 15
+    for name, _, low, high in numbers:
+        most = str(MAX_ROUND_TRIPS) if high == "MAX_ROUND_TRIPS" else high
+        assert table[name] == f"{float(low):g}..{float(most.replace('_', '')):g}".replace("1e+06", "1000000"), name
+    engine_source = "".join(path.read_text(encoding="utf-8") for path in Path(machine.__file__).parent.glob("*.py"))
+    codes = set(re.findall(r'(?:error|code)="(\w+)"|Impossible\(\s*"(\w+)"', engine_source))
+    for code in {first or second for first, second in codes}:
+        assert f"`{code}`" in README, code
