@@ -107,9 +107,9 @@ def derive(state: State, calculator: Calculator, rule: CompiledRule) -> None:
 def derive_on_demand(state: State, calculator: Calculator, address: Address) -> None:
     """Compute the lazy derivations that the value at ``address`` needs, those that are not there yet."""
     compiled = calculator.compiled
-    needed = {
-        at for at in compiled.on_demand if related(compiled.derivations[at].address.names, address.names)
-    }  # fmt: skip
+    needed = {at for at in compiled.on_demand if related(compiled.derivations[at].address.names, address.names)}
+    if not needed:
+        return
     for at in reversed(compiled.order):
         if at in needed:
             needed |= compiled.graph.feeds[at] & compiled.on_demand

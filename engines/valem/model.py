@@ -119,6 +119,8 @@ class Model:
     def _settle(self, before: State, change: Change) -> Outcome:
         outcome = Outcome(violations=tuple(run_cycle(self.state, self._calculator, change)))
         if not outcome.committed:
+            # A default that failed may be the reason why a constraint does not hold.
+            before.remarks = self.state.remarks
             self.state = before
         return outcome
 

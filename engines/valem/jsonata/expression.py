@@ -83,15 +83,16 @@ class Expression:
 
     text: as the spec has it.
     preludes: blocks of bindings, each visible to the next ones and to the text (see :mod:`.library`).
+    source: what the engine is given. Each prelude opens a scope of its own, the text is in the innermost.
     """
 
     text: str
     preludes: tuple[str, ...] = ()
+    source: str = field(init=False, repr=False, compare=False)
 
-    @property
-    def source(self) -> str:
-        """What the engine is given: each prelude opens a scope of its own, the text is in the innermost."""
-        return "".join(f"({prelude};" for prelude in self.preludes) + self._inner + ")" * len(self.preludes)
+    def __post_init__(self) -> None:
+        source = "".join(f"({prelude};" for prelude in self.preludes) + self._inner + ")" * len(self.preludes)
+        object.__setattr__(self, "source", source)
 
     @property
     def _inner(self) -> str:

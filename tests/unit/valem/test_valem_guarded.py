@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from engines.valem.jsonata.evaluation import Limits
 from engines.valem.jsonata.expression import UNDEFINED, compile_expression
 from tasks.expressions.guarded import GuardedEvaluator, guarded_evaluator
 
+ROOT = Path(__file__).resolve().parents[3]
 LIMITS = Limits(seconds=0.5)
 PATIENCE = 20.0
 """Seconds; far beyond what the limits allow, so that a busy machine fails no test."""
@@ -123,6 +127,54 @@ def test_threads_share_one_process(guarded: GuardedEvaluator) -> None:
         thread.join()
     assert len(found) == 80
     assert all(result == number * 2 for number, result in found)
+
+
+FORKED = """
+import os
+from engines.valem.jsonata.expression import compile_expression
+from tasks.expressions.guarded import guarded_evaluator
+
+def ask(n):
+    return compile_expression("a * 2").evaluate({"a": n}, now=0, evaluator=guarded_evaluator())
+
+assert ask(1) == 2
+mine = guarded_evaluator()._process.pid
+if (child := os.fork()) == 0:
+    right = ask(2) == 4 and guarded_evaluator()._process.pid != mine
+    guarded_evaluator().close()
+    os._exit(0 if right else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert ask(3) == 6 and guarded_evaluator()._process.pid == mine
+"""
+
+
+def test_after_a_fork_each_side_has_a_process_of_its_own() -> None:
+    subprocess.run([sys.executable, "-c", FORKED], cwd=ROOT, check=True, timeout=60)
+
+
+def test_the_process_ends_with_the_one_it_serves() -> None:
+    script = (
+        "import os\n"
+        "from engines.valem.jsonata.expression import compile_expression\n"
+        "from tasks.expressions.guarded import guarded_evaluator\n"
+        "compile_expression('1').evaluate(now=0, evaluator=guarded_evaluator())\n"
+        "print(guarded_evaluator()._process.pid, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + PATIENCE
+    while _is_running(int(ended.stdout)):
+        assert time.monotonic() < deadline, "still there"
+        time.sleep(0.01)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        # One that nobody has asked for its end is a zombie.
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
 
 
 def test_a_closed_evaluator_starts_again_when_it_is_needed() -> None:

@@ -490,6 +490,16 @@ def test_a_seed_that_breaks_a_constraint_keeps_the_model_from_being_created() ->
     assert found.document == {}
 
 
+def test_a_seed_that_fails_is_told_beside_the_constraint_that_misses_it() -> None:
+    parts = spec(
+        defaultValues=[{"path": "$", "expr": "{ 'x': 1 }"}, {"path": "$", "expr": "{ 'y': 1 + 'a' }"}],
+        constraints=[constraint("x + y > 0")],
+    )
+    found = initial_state(parse_spec(parts), now=NOW)
+    assert len(found.findings) == 1
+    assert [remark.location for remark in found.remarks] == ["defaultValues[1]"]
+
+
 def test_a_created_model_shows_seeds_and_derived_values() -> None:
     parts = spec(
         defaultValues=[{"path": "$", "expr": "{ 'x': 2 }"}],
