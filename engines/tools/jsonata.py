@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from engines.structured.text import quote, shorten
 from engines.tools.base import ToolContext, ToolFailed, ToolResult, cut
+from engines.valem.hints import hint_for_error
 from engines.valem.jsonata.errors import ExpressionError
 from engines.valem.jsonata.evaluation import Evaluation, Evaluator, Limits
 
@@ -18,7 +19,7 @@ _MAX_SAMPLE_CHARS: Final = 200_000
 
 
 class EvalJsonata:
-    """Evaluates without network, in bounded time and memory. An error is a result: it says what and where."""
+    """Evaluates without network, in bounded time and memory. An error says what is wrong, where, and what would do."""
 
     name = "eval_jsonata"
     description = (
@@ -52,7 +53,7 @@ class EvalJsonata:
         try:
             found = self._evaluator(evaluation)
         except ExpressionError as error:
-            return ToolResult(text=f"[error] {_in_words(error)}", ok=False)
+            raise ToolFailed(_in_words(error)) from None
         if found is None:
             return ToolResult(text="[missing] the expression has no value: nothing in the input matches it")
         return ToolResult(text=cut(found, context.max_chars, "the value"))
@@ -75,4 +76,5 @@ def _sample(value: Any) -> str:
 def _in_words(error: ExpressionError) -> str:
     at = f" at character {error.position}" if error.position is not None else ""
     token = f", near {quote(error.token, 40)}" if error.token else ""
-    return f"{error.code}{at}{token}: {shorten(error.message, 500)}"
+    hint = hint_for_error(error)
+    return f"{error.code}{at}{token}: {shorten(error.message, 500)}" + (f" — FIX: {hint}" if hint else "")

@@ -55,12 +55,13 @@ def test_no_value_and_an_error_are_told_apart_and_never_as_a_traceback() -> None
     assert (missing.ok, missing.text.startswith("[missing]")) == (True, True)
     syntax = run("eval_jsonata", expression="a +* 2")
     assert not syntax.ok
-    assert syntax.text.startswith("[error] S0")
+    assert syntax.text.startswith("[tool error] S0")
     assert "at character" in syntax.text
+    assert "— FIX: " in run("eval_jsonata", expression="5 mod 2").text
     types = run("eval_jsonata", expression="'a' + 1")
-    assert types.text.startswith("[error] T2001")
+    assert types.text.startswith("[tool error] T2001")
     endless = run("eval_jsonata", expression="($f := function($x){1+$f($x+1)}; $f(1))")
-    assert endless.text.startswith("[error] ")
+    assert endless.text.startswith("[tool error] ")
     for found in (syntax, types, endless):
         assert "Traceback" not in found.text
 
