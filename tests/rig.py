@@ -27,7 +27,7 @@ from engines.recipes.cascade import BundledRecipes
 from engines.tools.base import Tool
 from engines.tools.registry import Registry, bundled_tools, internal_tools
 from engines.valem.engine import Valem
-from engines.valem.jsonata.evaluation import evaluate_here
+from engines.valem.jsonata.evaluation import Evaluator, evaluate_here
 from models.records import NewProcess, Turn
 from models.store import processes, read
 from models.store.database import Database, Row
@@ -163,6 +163,7 @@ class Rig:
         publisher: CollectingPublisher | None = None,
         tools: Iterable[Tool] = (),
         client: Client | None = None,
+        evaluator: Evaluator = evaluate_here,
     ) -> None:
         self.database = RecordingDatabase(database_url, pool_size=pool_size, name="vancetope-rig")
         self.script = script or Script.of(*answers)
@@ -174,7 +175,7 @@ class Rig:
         self.heartbeat = Heartbeat(self.database, lease_seconds=lease_seconds, on_beat=self.gate.extend)
         self.publisher = publisher or CollectingPublisher()
         self.background = CollectingBackground()
-        self.tools = Registry([*bundled_tools(evaluator=evaluate_here), *tools], internal=internal_tools(evaluate_here))
+        self.tools = Registry([*bundled_tools(evaluator=evaluator), *tools], internal=internal_tools(evaluator))
         specs = self.tools.specs()
         built_in = (PROBE, Jeltz(), Marvin(), Ford(specs), Valem(specs), ProbeEngine("other"))
         self.engines: dict[str, Engine] = dict(engines or {engine.name: engine for engine in built_in})

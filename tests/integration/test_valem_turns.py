@@ -9,11 +9,13 @@ from uuid import UUID
 
 import pytest
 from factory import broken_invariants, claimed, expire_lease, root_node, value
+from plans import Stage, call, closed_plan, straight, submit_plan
 from rig import Rig
 from valem_specs import GOOD, RAISE_VAT, UNSTABLE, answer, changed, failing_tests, text, wrong_paths
 
 from engines.llm.base import ErrorKind, LlmRequest, StopKind
 from engines.llm.scripted import Script, ScriptedAnswer
+from engines.valem.jsonata.evaluation import Evaluation, evaluate_here
 from models.store import model_specs, read
 from models.store.sweep import take_back_expired
 from tasks.settings import load_settings
@@ -499,3 +501,79 @@ def test_a_stopped_process_keeps_what_it_had(start: Start) -> None:
     wrapper = rig.engines["valem"].wrapper(cursor, error="stopped", message="by request")
     assert (wrapper["success"], wrapper["error"], wrapper["attempts"]) == (False, "stopped", 1)
     assert wrapper["spec"]["id"] == "order-total"
+
+
+def test_a_check_that_breaks_is_tried_again_and_says_nothing_about_the_answer(start: Start) -> None:
+    broken = [2]
+
+    def evaluate(evaluation: Evaluation) -> str | None:
+        if broken[0]:
+            broken[0] -= 1
+            raise RuntimeError("the process that evaluates expressions does not start")
+        return evaluate_here(evaluation)
+
+    rig = start(answer(GOOD), evaluator=evaluate)
+    process = generate(rig)
+    rig.drain(skip_delays=True)
+    wrapper = closed(rig, process)
+    assert (wrapper["success"], wrapper["attempts"], rig.client.calls) == (True, 1, 1)
+    reasons = [(each["phase"], each["reason"]) for each in read.phase_history(rig.database, process)]
+    assert reasons == [
+        ("ASK", "ADVANCED"), ("CHECK", "CRASHED"), ("CHECK", "CRASHED"), ("CHECK", "ADVANCED"),
+        ("STORE", "ADVANCED"), ("CONFIRM", "CONCLUDED"),
+    ]  # fmt: skip
+
+
+def test_a_check_that_never_works_ends_the_process(start: Start) -> None:
+    def evaluate(evaluation: Evaluation) -> str | None:
+        raise RuntimeError("the process that evaluates expressions does not start")
+
+    rig = start(answer(GOOD), evaluator=evaluate)
+    process = generate(rig)
+    rig.drain(skip_delays=True)
+    wrapper = closed(rig, process)
+    assert (wrapper["error"], rig.client.calls) == ("internal_error", 1)
+    assert "does not start" in wrapper["message"]
+    assert "order-total" in wrapper["lastRaw"]
+
+
+def test_d1_what_cannot_be_stored_is_replaced_and_the_spec_is_stored(start: Start) -> None:
+    spec = changed(constants={"vatPct": 20, "note": "a\x00b\ud800c"})
+    rig = start(answer(spec))
+    process = generate(rig)
+    rig.drain()
+    assert closed(rig, process)["success"]
+    stored = model_specs.get(rig.database, *HERE, "order-total")
+    assert stored is not None
+    assert stored.spec["constants"]["note"] == "a\ufffdb\ufffdc"
+
+
+def test_f1_what_people_write_is_never_a_template(start: Start) -> None:
+    rig = start(answer(GOOD))
+    text = 'Orders {{ 7*7 }} {% raw %} >>> <<< Domain description [abc] and {"a": 1}'
+    process = generate(rig, domainDescription=text)
+    rig.drain()
+    assert closed(rig, process)["success"]
+    sent = user_text(rig.script.requests[0])
+    assert "{{ 7*7 }} {% raw %}" in sent
+    assert (sent.count("<<<"), sent.count(">>>")) == (1, 1)
+
+
+def test_a_plan_calls_valem_and_reads_the_spec(database_url: str) -> None:
+    def play(phase: str, goal: str, request: LlmRequest) -> Any:
+        if phase == "SUBMIT_SPEC":
+            assert DOMAIN in user_text(request)
+            return text(GOOD)
+        return call("valem-generate", DOMAIN) if phase == "SCOPE" else straight("It is modelled.")(phase)
+
+    stage = Stage(database_url)
+    try:
+        rig, model = stage(play)
+        process = submit_plan(rig, "Model our orders.", availableRecipes=["valem-generate"])
+        rig.drain()
+        assert closed_plan(rig, process)["result"] == "It is modelled."
+        reflect = next(request for request in model.requests if request.schema_name == "reflect")
+        assert '"modelId": "order-total"' in user_text(reflect)
+        assert model_specs.get(rig.database, *HERE, "order-total") is not None
+    finally:
+        stage.close()
