@@ -20,6 +20,9 @@ def path_start(shape: Shape, last: int) -> int | None:
         opened = shape.opener.get(at)
         if opened is not None:
             holds = shape.holds[opened]
+            if holds is Holds.CALL and shape.says(opened - 1, "not") and shape.prefix[opened - 1]:
+                # The word of other languages, not a function.
+                return opened
             if holds in _ON_AN_OPERAND:
                 at = opened - (2 if holds is Holds.ORDER else 1)
                 continue

@@ -116,17 +116,22 @@ def array_wildcard(shape: Shape, bound: frozenset[str]) -> list[Edit]:
 
 
 def negated_call(shape: Shape, bound: frozenset[str]) -> list[Edit]:
-    """``not (x)`` as ``$not(x)``: it calls a field, which no data can answer."""
+    """``not (x)`` as ``$not(x)``: it calls a field, which no data can answer.
+
+    Written like a call, ``not(x) = y``, it ends with its brackets; as a word, ``not (x) = y``, it reaches as far as
+    :func:`negated_word` says.
+    """
     for at in reversed(_nots(shape)):
-        if shape.holds.get(at + 1) is not Holds.CALL:
+        bracket = at + 1
+        if shape.holds.get(bracket) is not Holds.CALL or shape.match.get(bracket) in (None, bracket + 1):
             continue
-        last = path_end(shape, at)
+        apart = shape.tokens[at].end < shape.tokens[bracket].start
+        last = operand_end(shape, bracket, with_comparison=True) if apart else path_end(shape, at)
         if last is None:
             continue
-        if last == shape.match[at + 1] and last > at + 2:
-            return [(shape.tokens[at].start, shape.tokens[at + 1].start, "$not")]
-        if last > at + 2:
-            return [(shape.tokens[at].start, shape.tokens[last].end, f"$not({shape.source(at + 1, last)})")]
+        if last == shape.match[bracket]:
+            return [(shape.tokens[at].start, shape.tokens[bracket].start, "$not")]
+        return [(shape.tokens[at].start, shape.tokens[last].end, f"$not({shape.source(bracket, last)})")]
     return []
 
 
@@ -155,14 +160,12 @@ def _bare_end(shape: Shape, first: int) -> int | None:
 
 
 def _nots(shape: Shape) -> list[int]:
-    return [
-        at
-        for at, token in enumerate(shape.tokens)
-        if token.kind is Kind.NAME
-        and token.text == "not"
-        and shape.prefix[at]
-        and not shape.says(at - 1, ".", "@", "#")
-    ]
+    found: list[int] = []
+    for at, token in enumerate(shape.tokens):
+        begins = shape.prefix[at] and not shape.says(at - 1, ".", "@", "#")
+        if token.kind is Kind.NAME and token.text == "not" and (begins or at - 1 in found[-1:]):
+            found.append(at)
+    return found
 
 
 def block_commas(shape: Shape, bound: frozenset[str]) -> list[Edit]:

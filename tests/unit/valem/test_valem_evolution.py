@@ -57,9 +57,9 @@ BASE: dict[str, Any] = {
             {
                 "id": "main",
                 "components": [
-                    {"id": "head", "type": "heading", "text": "Order"},
+                    {"id": "head", "type": "button", "label": "Order"},
                     {"id": "box", "type": "group", "components": [{"id": "inner", "type": "group", "components": []}]},
-                    {"id": "foot", "type": "staticText"},
+                    {"id": "foot", "type": "button"},
                 ],
             },
             {"id": "other"},
@@ -133,9 +133,7 @@ def test_the_base_stays_as_it_is_and_shares_nothing_that_changes() -> None:
     evolved = evolve(
         {
             "upsertSchemaNodes": [{"path": "$.items[*].n", "schema": {"type": "integer"}, "required": True}],
-            "upsertComponents": [
-                {"viewId": "main", "parentId": "inner", "component": {"id": "x", "type": "staticText"}}
-            ],
+            "upsertComponents": [{"viewId": "main", "parentId": "inner", "component": {"id": "x", "type": "button"}}],
         }
     )
     assert evolved["schema"] != BASE["schema"]

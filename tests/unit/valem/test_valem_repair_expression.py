@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.valem.jsonata.errors import ExpressionError
@@ -166,6 +166,10 @@ def test_between_becomes_a_range_test(text: str, wanted: str) -> None:
         ("not a = b and c", "$not(a = b) and c"),
         ("a and not b", "a and $not(b)"),
         ("not (a).b", "$not((a).b)"),
+        ("not (a + 1) > b", "$not((a + 1) > b)"),
+        ("not(a) = not(b)", "$not(a) = $not(b)"),
+        ("not not paid", "$not($not(paid))"),
+        ("not()", "not()"),
         ("not $exists(a)", "$not($exists(a))"),
         ("x = 1 ? not a : not b", "x = 1 ? $not(a) : $not(b)"),
         ("notional > 0", "notional > 0"),
@@ -350,6 +354,7 @@ SCRIBBLES = st.lists(FRAGMENTS, max_size=14).flatmap(
 )
 
 
+@settings(deadline=None)
 @given(SCRIBBLES | st.text(max_size=30), st.booleans())
 def test_repairing_twice_changes_nothing_more(text: str, plain: bool) -> None:
     once = repair_expression(text, perhaps_plain=plain).text
@@ -395,6 +400,7 @@ SOUND = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(SOUND)
 def test_an_expression_that_compiles_keeps_its_text(text: str) -> None:
     if not compiles(text):
@@ -443,3 +449,50 @@ def test_brackets_are_known_by_what_they_hold() -> None:
         ("(", Holds.ORDER),
     ]
     assert shape.balanced
+
+
+FIELDS = {"a": "a", "b": "b", "c.d": "c_d", "xs[1]": "xs_1", "o.e[0].f": "o_f"}
+DOCUMENT = {"a": 2, "b": 3, "c": {"d": 1.5}, "xs": [7, 4], "o": {"e": [{"f": 2}]}}
+NUMBERS = st.sampled_from(["1", "2", *FIELDS, "(a + 1)", "b ** 2", "c.d ** -1", "2 ** (a)", "(b - 1) ** a ** 2"])
+ARITHMETIC = st.recursive(
+    NUMBERS,
+    lambda inner: (
+        st.builds("{} {} {}".format, inner, st.sampled_from(["+", "-", "*"]), inner)
+        | st.builds("({})".format, inner)
+        | st.builds("-{}".format, NUMBERS)
+    ),
+    max_leaves=5,
+)
+TRUTHS = st.recursive(
+    st.builds(
+        "{}{} {} {}".format,
+        st.sampled_from(["", "", "not "]),
+        ARITHMETIC.filter(lambda text: not text.startswith("-")),
+        st.sampled_from(["==", "!=", "<", "<=", ">"]),
+        ARITHMETIC,
+    ),
+    lambda inner: (
+        st.builds("{} {} {}".format, inner, st.sampled_from(["and", "or"]), inner)
+        | st.builds("{}({})".format, st.sampled_from(["", "not ", "not", "not not "]), inner)
+    ),
+    max_leaves=4,
+)
+
+
+def in_python(text: str) -> Any:
+    """The value in the language whose habits the text has."""
+    for field, name in FIELDS.items():
+        text = text.replace(field, name)
+    return eval(text, {"__builtins__": {}, "a": 2, "b": 3, "c_d": 1.5, "xs_1": 4, "o_f": 2})
+
+
+@settings(deadline=None)
+@given(ARITHMETIC)
+def test_mended_arithmetic_has_the_value_that_was_meant(text: str) -> None:
+    assert compile_expression(repaired(text)).evaluate(DOCUMENT, now=0) == pytest.approx(in_python(text))
+
+
+@settings(max_examples=60, deadline=None)
+@given(TRUTHS)
+def test_mended_conditions_have_the_value_that_was_meant(text: str) -> None:
+    assert compile_expression(repaired(text)).evaluate(DOCUMENT, now=0) is in_python(text)
