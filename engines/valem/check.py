@@ -22,6 +22,7 @@ from engines.valem.initial import initial_state
 from engines.valem.jsonata.budget import BudgetedEvaluator
 from engines.valem.jsonata.evaluation import Evaluation, Evaluator
 from engines.valem.machine import Judged, Verdict, unreadable
+from engines.valem.repair.jsontext import brace_depth
 from engines.valem.repair.pipeline import is_truncated, repair
 from engines.valem.repair.readonly import mark_derived_read_only, mark_read_only
 from engines.valem.spec.parse import SpecParseError, dump_spec, parse_spec
@@ -66,7 +67,7 @@ def check(answer: Answer, around: Surroundings) -> Judged:
     try:
         data = _object(answer)
     except _NoObject as reason:
-        return unreadable(str(reason), truncated=answer.cut or is_truncated(answer.text))
+        return unreadable(str(reason), truncated=answer.cut or _stays_open(answer.text))
     if answer.task is Task.EVOLVE:
         return _evolution(answer, data, run)
     return _spec(answer, data, run)
@@ -210,6 +211,11 @@ def _object(answer: Answer) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise _NoObject("must be one JSON object")
     return found
+
+
+def _stays_open(text: str) -> bool:
+    """Whether an answer ends inside its JSON. Prose, or a brace too many, is a wrong answer and not a cut one."""
+    return is_truncated(text) and brace_depth(text[max(text.find("{"), 0) :]) > 0
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

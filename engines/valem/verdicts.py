@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from engines.errors import EngineError
 from engines.llm.base import ToolCall
 from engines.structured.text import shorten
 from engines.valem.cursor import MAX_REPLY_CHARS, Candidate, Problem, ValemState
@@ -21,11 +22,12 @@ CHECK: Final = "valem_check"
 
 MAX_PROBLEMS: Final = 40
 MAX_PROBLEM_CHARS: Final = 1_500
-MAX_REPORT_CHARS: Final = 8 * MAX_REPLY_CHARS
-"""Of the whole object. A spec is in it at most three times; ASCII escapes make it longer."""
+MAX_REPORT_CHARS: Final = 40 * MAX_REPLY_CHARS
+"""Of the whole object. A spec is in it at most three times, and six characters stand for one that is not ASCII; the
+spec that an evolution makes may be longer than any answer."""
 
 
-class CheckBroken(Exception):
+class CheckBroken(EngineError):
     """The check gave no verdict: nothing that the answer is to blame for. The turn is tried again."""
 
 

@@ -220,9 +220,12 @@ def test_an_answer_that_stays_cut_off_says_so_and_stores_nothing(start: Start) -
 
 def test_prose_is_answered_with_the_task_again(start: Start) -> None:
     rig = start("I would model {orders} with a total.", answer(GOOD))
-    process = generate(rig, maxTokensHard=8_192)
+    process = generate(rig)
     rig.drain()
     assert closed(rig, process)["attempts"] == 2
+    first, second = rig.script.requests
+    assert (second.max_output_tokens, DOMAIN in user_text(second)) == (8_192, True)
+    assert "I would model {orders}" in user_text(second)
 
 
 def using(*calls: tuple[str, dict[str, Any]], text: str = "") -> ScriptedAnswer:

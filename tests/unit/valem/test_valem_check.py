@@ -83,6 +83,12 @@ def test_g15_a_cut_answer_is_read_whole_or_not_at_all() -> None:
     assert made(whole.replace('"total"', '"total', 1), cut=True).verdict is Verdict.UNREADABLE
 
 
+@pytest.mark.parametrize("answer", ["Sorry, I cannot.", "Sorry, {I} cannot.", text(GOOD) + "}", "", "[1, 2]"])
+def test_prose_or_a_brace_too_many_is_wrong_and_not_cut(answer: str) -> None:
+    judged = made(answer)
+    assert (judged.verdict, judged.truncated) == (Verdict.UNREADABLE, False)
+
+
 def test_an_id_that_was_asked_for_is_the_specs() -> None:
     judged = made(GOOD, model_id="acme.eu/quote-1")
     assert judged.candidate is not None
