@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from engines.tools.base import ToolContext, ToolResult
+from engines.tools.base import ToolContext, ToolFailed, ToolResult
 from engines.valem import verdicts
 from engines.valem.check import Answer, Surroundings, check
 from engines.valem.cursor import Task
-from engines.valem.jsonata.evaluation import Evaluator
+from engines.valem.jsonata.evaluation import Evaluation, Evaluator
 
 
 class ValemCheck:
@@ -57,5 +57,11 @@ class ValemCheck:
             seconds=min(arguments["seconds"], context.seconds),
             expression_seconds=arguments["expressionSeconds"],
         )
-        around = Surroundings(self._evaluator, int(self._now() * 1_000), self._clock)
+
+        def evaluate(evaluation: Evaluation, /) -> str | None:
+            if context.cancel is not None and context.cancel.is_set():
+                raise ToolFailed("the check was stopped")
+            return self._evaluator(evaluation)
+
+        around = Surroundings(evaluate, int(self._now() * 1_000), self._clock)
         return ToolResult(text=verdicts.write(check(answer, around)))

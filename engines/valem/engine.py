@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, assert_never
@@ -45,6 +46,7 @@ from engines.valem.offer import Offer, guidance_tool, offer_of
 from engines.valem.params import Params, read_params
 from engines.valem.requests import prompt_of, request_of
 from engines.valem.results import error_wrapper
+from engines.valem.schemas import SUBMIT_SPEC
 from engines.valem.transitions import said, transition_of
 from models.records import ModelWish, View
 from models.transition import Transition
@@ -189,9 +191,14 @@ def _after_tools(view: View, state: ValemState, params: Params, results: tuple[T
 
 
 def _read(reply: LlmReply, state: ValemState, params: Params) -> Replied:
+    # Some models call it although it was not offered: the rules speak of it.
+    handed_in = next((call for call in reply.tool_calls if call.name == SUBMIT_SPEC), None)
+    text = reply.text
+    if handed_in is not None:
+        text = json.dumps(handed_in.arguments, ensure_ascii=False) if handed_in.raw is None else handed_in.raw
     return Replied(
-        text=reply.text,
-        calls=called(reply.tool_calls, state.round_trips),
+        text=text,
+        calls=called(reply.tool_calls, state.round_trips) if handed_in is None else (),
         cut=reply.stop is StopKind.LENGTH,
         next_limit=raised_limit(reply, 2 * params.max_tokens, params.max_tokens_hard),
     )

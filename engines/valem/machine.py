@@ -216,7 +216,7 @@ def decide(state: ValemState, event: Event, limits: Limits) -> Step:
 
 
 def _replied(state: ValemState, reply: Replied, limits: Limits) -> Step:
-    if reply.calls and state.phase is ValemPhase.ASK:
+    if reply.calls and state.phase is ValemPhase.ASK and limits.round_trips > 0:
         exchange = Exchange(text=reply.text.strip(), calls=reply.calls)
         return Onward(state=replace(state, phase=ValemPhase.TOOLS, exchanges=(*state.exchanges, exchange)))
     checked = replace(

@@ -188,6 +188,17 @@ def test_without_other_tools_the_answer_tool_is_forced_or_the_format_sent(wired:
         assert (wired.tools(request), "response_format" in request.body) == ([], True)
 
 
+def test_a_call_that_hands_the_answer_in_counts_where_no_such_tool_was_offered(
+    on: Callable[[str], Wired], provider: FakeProvider
+) -> None:
+    wired = on("groq")
+    provider.enqueue(Answer(tool_calls=[("submit_spec", GOOD)]))
+    process = wired.submit()
+    wired.rig.drain()
+    assert wired.result(process)["attempts"] == 1
+    assert "submit_spec" not in wired.tools(provider.requests[0])
+
+
 def test_without_structured_output_nothing_shapes_the_answer(wired: Wired) -> None:
     wired.provider.enqueue(Answer(text=f"Here it is:\n```json\n{text(GOOD)}\n```"))
     process = wired.submit(structuredOutput=False)

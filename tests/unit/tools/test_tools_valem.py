@@ -9,6 +9,7 @@ import pytest
 from valem_specs import GOOD, text
 
 from engines.llm.base import ToolCall
+from engines.llm.cancel import Cancellation
 from engines.tools.base import ToolContext, ToolResult
 from engines.tools.jsonata import EvalJsonata
 from engines.tools.registry import Registry, bundled_tools, internal_tools
@@ -91,6 +92,23 @@ def test_long_values_are_cut_with_a_notice() -> None:
     found = run("eval_jsonata", max_chars=500, expression="[1..5000]")
     assert len(found.text) <= 500
     assert "[truncated: the value has" in found.text
+
+
+def test_a_check_that_is_stopped_ends_before_its_next_expression() -> None:
+    stop = Cancellation()
+    seen: list[str] = []
+
+    def evaluate(evaluation: Evaluation) -> str | None:
+        seen.append(evaluation.text)
+        stop.set()
+        return evaluate_here(evaluation)
+
+    context = ToolContext(seconds=20, max_chars=90_000, cancel=stop)
+    given = {"text": text(GOOD), "cut": False, "task": "generate", "seconds": 20, "expressionSeconds": 2}
+    registry = Registry([], internal=internal_tools(evaluate))
+    found = registry.run(ToolCall(id="1", name=verdicts.CHECK, arguments=given), EVERY, context)
+    assert (found.ok, len(seen)) == (False, 1)
+    assert "stopped" in found.text
 
 
 def test_advice_comes_by_topic_and_unknown_topics_are_refused_with_the_known_ones() -> None:
