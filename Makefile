@@ -38,7 +38,8 @@ static: install ## Lint, formatting, types and import directions
 check: static test ## Everything that must pass before a commit
 
 drill: install ## Kill workers, PostgreSQL and Redis under load and prove that nothing is lost
-	@$(BIN)/python tests/acceptance/drill.py
+	@$(BIN)/python tests/acceptance/drill.py --jobs 300
+	@$(BIN)/python tests/acceptance/drill.py --tree 2000
 
 bench: install ## Measure turns per second against other durable engines
 	@$(BIN)/python bench/run.py

@@ -14,7 +14,7 @@ from pathlib import Path
 from bench import machine, peers
 from bench.program import ROOT, ProgramError
 from bench.report import Report
-from bench.sections import history, latency, many_turns, one_turn, statements
+from bench.sections import fan_out, history, latency, many_turns, one_tree, one_turn, statements
 from bench.sections.base import QUICK, Section, Setting, Sizes
 from bench.servers import Servers
 from tasks.dev.process import StackError
@@ -23,9 +23,14 @@ SECTIONS: dict[str, Callable[[Setting], Section]] = {
     "one_turn": one_turn.measure,
     "latency": latency.measure,
     "many_turns": many_turns.measure,
+    "fan_out": fan_out.measure,
     "statements": statements.measure,
     "history": history.measure,
+    "one_tree": one_tree.measure,
 }
+LETTERS = {"A": "one_turn", "B": "many_turns", "C": "fan_out", "T": "one_tree"}
+CONTESTS = frozenset({"one_turn", "many_turns", "fan_out"})
+"""Sections that need the peers."""
 
 
 def _arguments(words: Sequence[str]) -> argparse.Namespace:
@@ -33,7 +38,8 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
         prog="bench", description="Measure vancetope, and other durable engines beside it, on this machine."
     )
     parser.add_argument("--quick", action="store_true", help="small counts: does it run at all?")
-    parser.add_argument("--only", action="append", choices=SECTIONS, default=[], help="this section (repeatable)")
+    parser.add_argument("--only", action="append", choices=[*SECTIONS, *LETTERS], default=[],
+                        help="this section, by name or letter (repeatable)")  # fmt: skip
     parser.add_argument("--prefork", action="store_true", help="measure Celery's prefork pool with two processes too")
     parser.add_argument("--no-peers", action="store_true", help="leave DBOS and LangGraph out")
     parser.add_argument("--peers-python", type=Path, help="an interpreter that has the peers already")
@@ -41,7 +47,7 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds of each contest")
     parser.add_argument("--history", help="numbers of finished processes, comma separated")
     parser.add_argument(
-        "--output", type=Path, help="the Markdown file (default: bench/results.md; --quick writes none)"
+        "--output", type=Path, help="the Markdown file (default: bench/results.md; --quick and --only write none)"
     )
     return parser.parse_args(words)
 
@@ -64,12 +70,14 @@ def _say(text: str) -> None:
 def run(words: Sequence[str]) -> None:
     """Measure what is asked for; print it, and write it to the results file."""
     arguments = _arguments(words)
-    chosen = arguments.only or list(SECTIONS)
+    chosen = [LETTERS.get(name, name) for name in arguments.only] or list(SECTIONS)
     python = None
-    if not arguments.no_peers and "one_turn" in chosen:
+    if not arguments.no_peers and CONTESTS & set(chosen):
         python = arguments.peers_python.absolute() if arguments.peers_python else peers.python()
     sizes = _sizes(arguments)
-    output = arguments.output or (None if arguments.quick else ROOT / "bench" / "results.md")
+    # What is measured in part must not take the place of a whole report.
+    partly = arguments.quick or arguments.only
+    output = arguments.output or (None if partly else ROOT / "bench" / "results.md")
     output = output.absolute() if output is not None else None
     # Celery and the programs look for their modules in the current folder.
     os.chdir(ROOT)

@@ -33,7 +33,7 @@ class Servers:
         self.folder = folder or Path(tempfile.mkdtemp(prefix="vt-bench-"))
         self.postgres = Postgres(self.folder / "postgres", settings=POSTGRES_SETTINGS)
         self.redis = Redis(self.folder / "redis")
-        self._redis_databases = iter(range(1, 16))
+        self._free_redis_databases = list(range(1, 16))
 
     def __enter__(self) -> Self:
         try:
@@ -57,8 +57,14 @@ class Servers:
         return self.postgres.dsn_of(name)
 
     def new_redis(self) -> str:
-        """URL of a Redis database nobody else uses."""
-        return self.redis.url_of(next(self._redis_databases))
+        """URL of an empty Redis database nobody else uses. Give it back: a server has sixteen."""
+        return self.redis.url_of(self._free_redis_databases.pop())
+
+    def release_redis(self, url: str) -> None:
+        """Empty a database of :meth:`new_redis` and take it back."""
+        with redis.Redis.from_url(url) as client:
+            client.flushdb()
+        self._free_redis_databases.append(int(url.rpartition("/")[2]))
 
     def admin(self, database: str = "postgres") -> psycopg.Connection[Any]:
         return psycopg.connect(self.postgres.dsn_of(database), autocommit=True)

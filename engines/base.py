@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from engines.llm.base import LlmError, LlmReply, LlmRequest, ToolCall
-from models.records import DocumentWish, ModelWish, View
+from models.records import DocumentWish, View
+from models.spec_records import ModelWish
 from models.transition import Transition, WriteDocument
 
 
@@ -139,6 +140,16 @@ class CarefulEngine(Engine, Protocol):
 
     def objection(self, goal: str, params: Mapping[str, Any]) -> str | None:
         """Why no process is made of this goal and these parameters; ``None`` when one can be."""
+        ...
+
+
+@runtime_checkable
+class NamesParams(Protocol):
+    """An engine that says which parameters it reads, so that a misspelt one can be refused."""
+
+    @property
+    def param_names(self) -> frozenset[str]:
+        """Every parameter the engine reads by itself; recipes' templates may read others."""
         ...
 
 

@@ -5,7 +5,8 @@
     EngineError
     ├── InvalidParams      a caller's parameters are wrong: names the field, what was found, what would be right
     ├── InvalidSchema      a caller's JSON Schema is refused: one problem per JSON pointer
-    ├── RecipeError        a recipe is missing or malformed, or refers to something unknown
+    ├── RecipeError        a recipe is malformed, or refers to something unknown
+    │   └── UnknownRecipe  there is none of that name
     ├── TemplateError      a recipe's template does not compile or exceeds its limits
     └── LlmError           one provider call failed; ``kind`` decides what happens next (see engines.llm.policy)
 
@@ -55,6 +56,10 @@ class InvalidSchema(EngineError):
 
 class RecipeError(EngineError):
     """A recipe cannot be used: unknown name, malformed file, unknown key. The message says what would be right."""
+
+
+class UnknownRecipe(RecipeError):
+    """There is no recipe of this name. The message says which names are near."""
 
 
 class TemplateError(EngineError):

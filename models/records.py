@@ -11,6 +11,8 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from models.spec_records import StoredModel
+
 
 class ProcessStatus(StrEnum):
     """Life of a think process."""
@@ -148,6 +150,8 @@ class ProcessView:
     parent_node_id: int | None
     tenant: str
     project: str
+    owner: str | None
+    """Who submitted it, if that was said."""
     engine: str
     recipe_name: str
     goal: str
@@ -219,20 +223,6 @@ class StoredDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredModel:
-    """A model spec of a project in one version. ``node_id``: the node that wrote it, ``None`` for a person."""
-
-    model_id: str
-    version: int
-    spec_version: str
-    spec: dict[str, Any]
-    evolution: dict[str, Any] | None
-    process_id: UUID | None
-    node_id: int | None
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRow:
     """A node near the one at work. Texts are beginnings: of the goal, of the result (``summary``), of the failure."""
 
@@ -248,6 +238,18 @@ class PlanRow:
     failure: str
     children: tuple[tuple[NodeStatus, int], ...] = ()
     """Its direct children by status; one that awaits its own counts as RUNNING."""
+    item_id: int | None = None
+    """The question it waits for, in the picture for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanPicture:
+    """A process's tree for people, bounded, parents before children. Of two, the later ``taken_at`` is newer."""
+
+    taken_at: datetime
+    """On the database's clock, not after the rows were read."""
+    status: ProcessStatus
+    rows: tuple[PlanRow, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +286,9 @@ class InboxItem:
     project: str
     process_id: UUID
     node_id: int
+    originator: str
+    """Who asks: ``engine:process id``."""
+    tags: tuple[str, ...]
     type: str
     criticality: str
     title: str
@@ -322,14 +327,6 @@ class DocumentWish:
 
     by: str
     value: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelWish:
-    """A model spec an engine asks to see; ``version`` ``None`` means the newest."""
-
-    model_id: str
-    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,6 +383,7 @@ class NewProcess:
     goal: str
     tenant: str = "default"
     project: str = "default"
+    owner: str | None = None
     priority: int = BROKER_PRIORITY[Priority.NORMAL]
     limits: Limits = field(default_factory=Limits)
     callback: dict[str, Any] | None = None

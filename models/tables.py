@@ -19,35 +19,23 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
-    MetaData,
     Numeric,
     SmallInteger,
     Table,
     Text,
     UniqueConstraint,
     Uuid,
-    func,
     text,
 )
 from sqlalchemy.dialects.postgresql import JSON, JSONB
 
-metadata = MetaData(
-    naming_convention={
-        "ix": "%(table_name)s_%(column_0_N_name)s_idx",
-        "uq": "%(table_name)s_%(column_0_N_name)s_key",
-        "ck": "%(table_name)s_%(constraint_name)s_check",
-        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
-        "pk": "%(table_name)s_pkey",
-    }
-)
+from models import project_tables
+from models.metadata import created_at, metadata
+
+__all__ = ["metadata", "project_tables"]
 
 # Rows of the hot tables are updated several times each; free room in the page keeps the new version beside the old one.
 _HOT: dict[str, Any] = {"postgresql_with": {"fillfactor": "75", "autovacuum_vacuum_scale_factor": "0.02"}}
-
-
-def _created() -> Column[object]:
-    return Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now())
-
 
 processes = Table(
     "processes",
@@ -62,6 +50,8 @@ processes = Table(
     Column("parent_key", Text),
     Column("tenant", Text, nullable=False),
     Column("project", Text, nullable=False),
+    # Who submitted it, in the caller's words; sub-processes have their caller's.
+    Column("owner", Text),
     Column("engine", Text, nullable=False),
     Column("recipe_name", Text, nullable=False),
     Column("status", Text, nullable=False, server_default="INIT"),
@@ -78,9 +68,12 @@ processes = Table(
     Column("reserved_tokens", BigInteger, nullable=False, server_default=text("0")),
     Column("reserved_cost_usd", Numeric(14, 6), nullable=False, server_default=text("0")),
     Column("node_count", Integer, nullable=False, server_default=text("1")),
+    # How many nodes may be at work at once, and how often somebody has started more than one of them.
+    Column("max_parallel", Integer),
+    Column("fan_outs", Integer, nullable=False, server_default=text("0")),
     Column("callback", JSONB),
     Column("trace_context", JSONB, nullable=False, server_default=text("'{}'")),
-    _created(),
+    created_at(),
     Column("started_at", DateTime(timezone=True)),
     Column("closed_at", DateTime(timezone=True)),
     Column("delivered_at", DateTime(timezone=True)),
@@ -102,6 +95,7 @@ processes = Table(
         postgresql_where=text("parent_node_id IS NOT NULL AND status <> 'CLOSED'"),
     ),
     Index("processes_root_id_idx", "root_id"),
+    Index("processes_owner_idx", "owner", "created_at", postgresql_where=text("owner IS NOT NULL")),
     Index("processes_created_at_idx", "created_at"),
     Index(
         "processes_undelivered_idx",
@@ -131,7 +125,7 @@ results = Table(
     metadata,
     Column("process_id", Uuid, ForeignKey("processes.id", ondelete="CASCADE"), primary_key=True),
     Column("wrapper", JSON, nullable=False),
-    _created(),
+    created_at(),
 )
 
 nodes = Table(
@@ -155,6 +149,7 @@ nodes = Table(
     Column("open_calls", Integer, nullable=False, server_default=text("0")),
     Column("spawned_calls", Integer, nullable=False, server_default=text("0")),
     Column("turn", Integer, nullable=False, server_default=text("1")),
+    Column("waits_for_place", Boolean, nullable=False, server_default=text("false")),
     Column("due_at", DateTime(timezone=True)),
     Column("next_hint_at", DateTime(timezone=True)),
     Column("hints", Integer, nullable=False, server_default=text("0")),
@@ -165,7 +160,7 @@ nodes = Table(
     Column("reserved_calls", Integer, nullable=False, server_default=text("0")),
     Column("reserved_tokens", BigInteger, nullable=False, server_default=text("0")),
     Column("reserved_cost_usd", Numeric(14, 6), nullable=False, server_default=text("0")),
-    _created(),
+    created_at(),
     Column("started_at", DateTime(timezone=True)),
     Column("settled_at", DateTime(timezone=True)),
     CheckConstraint("status IN ('PENDING', 'RUNNING', 'WAITING', 'DONE', 'FAILED', 'SKIPPED')", name="status"),
@@ -178,15 +173,34 @@ nodes = Table(
         "settled_at IS NULL OR (due_at IS NULL AND next_hint_at IS NULL AND lease_expires_at IS NULL)",
         name="settled_is_quiet",
     ),
+    CheckConstraint("NOT waits_for_place OR (status = 'PENDING' AND due_at IS NULL)", name="waits_for_place"),
     CheckConstraint("(lease_owner IS NULL) = (lease_expires_at IS NULL)", name="lease"),
     CheckConstraint("open_children >= 0 AND open_calls >= 0", name="counters"),
-    Index("nodes_process_id_idx", "process_id", "id"),
+    Index("nodes_process_id_idx", "process_id", "depth", "id"),
+    Index(
+        "nodes_working_idx",
+        "process_id",
+        postgresql_where=text(
+            "parent_id IS NOT NULL AND due_at IS NOT NULL AND (status <> 'WAITING' OR open_calls = 0)"
+        ),
+    ),
     Index("nodes_siblings_idx", "parent_id", "order_key", unique=True, postgresql_where=text("parent_id IS NOT NULL")),
     Index(
         "nodes_next_sibling_idx",
         "parent_id",
         "order_key",
-        postgresql_where=text("parent_id IS NOT NULL AND status = 'PENDING' AND due_at IS NULL"),
+        postgresql_where=text(
+            "parent_id IS NOT NULL AND status = 'PENDING' AND due_at IS NULL AND NOT waits_for_place"
+        ),
+    ),
+    # The deepest first: what is begun is finished before more is begun.
+    Index(
+        "nodes_waiting_idx",
+        "process_id",
+        text("depth DESC"),
+        "parent_id",
+        "order_key",
+        postgresql_where=text("waits_for_place"),
     ),
     Index(
         "nodes_hint_idx", "next_hint_at", postgresql_where=text("next_hint_at IS NOT NULL AND lease_expires_at IS NULL")
@@ -195,7 +209,7 @@ nodes = Table(
     Index("nodes_leased_idx", "lease_expires_at", postgresql_where=text("lease_expires_at IS NOT NULL")),
     Index("nodes_poisoned_idx", "id", postgresql_where=text("losses >= 5")),
     Index("nodes_awaiting_idx", "id", postgresql_where=text("awaiting_post_children AND due_at IS NULL")),
-    Index("nodes_calling_idx", "id", postgresql_where=text("status = 'WAITING' AND open_calls > 0")),
+    Index("nodes_calling_idx", "process_id", "id", postgresql_where=text("status = 'WAITING' AND open_calls > 0")),
     **_HOT,
 )
 
@@ -205,7 +219,7 @@ artifacts = Table(
     Column("node_id", BigInteger, ForeignKey("nodes.id", ondelete="CASCADE"), primary_key=True),
     Column("key", Text, primary_key=True),
     Column("content", Text, nullable=False),
-    _created(),
+    created_at(),
 )
 
 phase_records = Table(
@@ -223,7 +237,7 @@ phase_records = Table(
     Column("cost_usd", Numeric(14, 6)),
     Column("replaced_characters", Integer, nullable=False, server_default=text("0")),
     Column("started_at", DateTime(timezone=True)),
-    _created(),
+    created_at(),
 )
 
 llm_calls = Table(
@@ -246,7 +260,7 @@ llm_calls = Table(
     Column("cost_usd", Numeric(14, 6)),
     Column("latency_ms", Integer, nullable=False),
     Column("reached_inference", Boolean, nullable=False),
-    _created(),
+    created_at(),
     Index("llm_calls_root_id_idx", "root_id"),
 )
 
@@ -260,61 +274,10 @@ messages = Table(
     Column("role", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("content", Text, nullable=False),
-    _created(),
+    created_at(),
     CheckConstraint("role IN ('system', 'user', 'assistant', 'tool')", name="role"),
     Index("messages_process_id_id_idx", "process_id", "id"),
     Index("messages_result_idx", "process_id", unique=True, postgresql_where=text("kind = 'result'")),
-)
-
-documents = Table(
-    "documents",
-    metadata,
-    Column("id", BigInteger, Identity(always=True), primary_key=True),
-    Column("tenant", Text, nullable=False),
-    Column("project", Text, nullable=False),
-    Column("path", Text, nullable=False),
-    Column("version", Integer, nullable=False, server_default=text("1")),
-    Column("kind", Text, nullable=False),
-    Column("title", Text),
-    Column("mime", Text, nullable=False),
-    Column("content", Text, nullable=False),
-    # Who wrote it, without a foreign key: a document outlives the process it came from.
-    Column("node_id", BigInteger),
-    _created(),
-    Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
-    CheckConstraint("version >= 1", name="version"),
-    UniqueConstraint("tenant", "project", "path"),
-)
-
-document_versions = Table(
-    "document_versions",
-    metadata,
-    Column("document_id", BigInteger, ForeignKey("documents.id", ondelete="CASCADE"), primary_key=True),
-    Column("version", Integer, primary_key=True),
-    Column("kind", Text, nullable=False),
-    Column("title", Text),
-    Column("content", Text, nullable=False),
-    Column("node_id", BigInteger),
-    _created(),
-)
-
-model_specs = Table(
-    "model_specs",
-    metadata,
-    Column("tenant", Text, primary_key=True),
-    Column("project", Text, primary_key=True),
-    Column("model_id", Text, primary_key=True),
-    # Counted from 1; a version is written once and never changed. The spec's own version is its author's business.
-    Column("version", Integer, primary_key=True),
-    Column("spec_version", Text, nullable=False),
-    # JSON and not JSONB: a spec's fields stay in the order in which they were written.
-    Column("spec", JSON, nullable=False),
-    Column("evolution", JSON),
-    # Who wrote it, without foreign keys: a model outlives the process it came from.
-    Column("process_id", Uuid),
-    Column("node_id", BigInteger),
-    _created(),
-    CheckConstraint("version >= 1", name="version"),
 )
 
 inbox_items = Table(
@@ -326,6 +289,9 @@ inbox_items = Table(
     Column("process_id", Uuid, ForeignKey("processes.id", ondelete="CASCADE"), nullable=False),
     # One question per node, asked once.
     Column("node_id", BigInteger, ForeignKey("nodes.id", ondelete="CASCADE"), nullable=False),
+    # Who asks: an engine and its process, not a person.
+    Column("originator", Text, nullable=False),
+    Column("tags", ARRAY(Text), nullable=False, server_default=text("'{}'")),
     Column("type", Text, nullable=False),
     Column("criticality", Text, nullable=False),
     Column("title", Text, nullable=False),
@@ -337,7 +303,7 @@ inbox_items = Table(
     Column("answer", JSONB),
     Column("answered_by", Text),
     Column("resolved_by", Text),
-    _created(),
+    created_at(),
     Column("expires_at", DateTime(timezone=True), nullable=False),
     Column("answered_at", DateTime(timezone=True)),
     CheckConstraint(
@@ -357,14 +323,4 @@ inbox_items = Table(
     Index("inbox_items_process_id_idx", "process_id", "id"),
     Index("inbox_items_pending_idx", "tenant", "project", "id", postgresql_where=text("status = 'PENDING'")),
     Index("inbox_items_expiry_idx", "expires_at", postgresql_where=text("status = 'PENDING'")),
-)
-
-dead_letters = Table(
-    "dead_letters",
-    metadata,
-    Column("id", BigInteger, Identity(always=True), primary_key=True),
-    Column("task", Text, nullable=False),
-    Column("problem", Text, nullable=False),
-    Column("payload", Text, nullable=False),
-    _created(),
 )

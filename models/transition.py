@@ -34,7 +34,8 @@ class WriteArtifact:
 class WriteDocument:
     """A document of the process's project: created, or given its next version when ``path`` exists.
 
-    ``path`` is normalised and allowed already. Of several for one path in one transition the last is written.
+    ``path`` is normalised and allowed already. Of several for one path in one transition the last is written. time_at:
+    where in ``content`` the time of the commit is inserted (ISO 8601, UTC); engines have no clock.
     """
 
     path: str
@@ -42,6 +43,7 @@ class WriteDocument:
     content: str
     title: str | None = None
     mime: str = "text/markdown"
+    time_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +74,13 @@ class NewChild:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnChildren:
-    """Children below the node. ``SEQUENTIAL`` makes the first due, ``PARALLEL`` all of them, or the first ``width``.
+    """Children below the node. ``SEQUENTIAL`` makes the first due, and each that settles the next one.
 
-    Each that settles makes the next one due. max_nodes: if the process would have more nodes with these children,
-    nothing is written and the engine decides again (``models.store.commit.TreeFull``).
+    ``PARALLEL`` makes all of them due, or with ``width`` as many as bring the nodes at work in the whole process to
+    that number (the process keeps it). The others wait for a place: a node below the root that settles, parks or fans
+    out hands its place on. One that is woken needs none: it goes on at once, and no new one is started until the number
+    fits again. max_nodes: if the process would have more nodes with these children, nothing is written and the engine
+    decides again (``models.store.commit.TreeFull``).
     """
 
     children: tuple[NewChild, ...]
@@ -105,15 +110,20 @@ class SpawnProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnSibling:
-    """A node right behind this one, due at once; this one is settled by the same transition and is not the root."""
+    """A node right behind this one, due at once; this one is settled by the same transition and is not the root.
+
+    max_nodes: as for :class:`SpawnChildren`.
+    """
 
     child: NewChild
+    max_nodes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskUser:
     """A question for the inbox; the node is parked by the same transition, with ``delay_seconds`` 0 if ``answer`` is
-    given: then it is answered already, by its own default. owner: whose it is; ``None`` for the project's pool."""
+    given: then it is answered already, by its own default. owner: whose it is; ``None`` for the project's pool.
+    originator: who asks, ``engine:process id``. tags: words to find it by."""
 
     type: str
     criticality: str
@@ -121,6 +131,8 @@ class AskUser:
     body: str
     payload: dict[str, Any]
     ttl_seconds: float
+    originator: str
+    tags: tuple[str, ...] = ()
     owner: str | None = None
     answer: dict[str, Any] | None = None
     answered_by: str | None = None
@@ -186,6 +198,11 @@ class Transition:
     @property
     def settled(self) -> bool:
         return is_settled(self.status, self.awaiting_post_children)
+
+    @property
+    def label(self) -> str:
+        """What the turn was, as its record says: ``PHASE.REASON``."""
+        return f"{self.note.phase}.{self.reason}"
 
     def with_transport(self, transport: dict[str, Any]) -> Transition:
         """The same transition carrying the runner's own notes to the node's next turn."""

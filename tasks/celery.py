@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -27,6 +28,7 @@ from tasks.broker import connection_options
 from tasks.consumer import Consumer, set_aside
 from tasks.control import resume_process, steer_process, stop_process
 from tasks.jsonable import dump, jsonable
+from tasks.plans import picture_within
 from tasks.publish import CONTROL_QUEUE, URGENT_QUEUE, engine_queue, turn_task
 from tasks.settings import current
 from tasks.submission import SubmissionError, parse_submission, prepare, rejected
@@ -37,6 +39,7 @@ log = logging.getLogger(__name__)
 SUBMIT = "vancetope.submit"
 SWEEP = "vancetope.sweep"
 STATUS = "vancetope.status"
+PLAN = "vancetope.plan"
 RESULT = "vancetope.result"
 STOP = "vancetope.stop"
 SUSPEND = "vancetope.suspend"
@@ -47,6 +50,8 @@ INBOX_LIST = "vancetope.inbox.list"
 INBOX_ANSWER = "vancetope.inbox.answer"
 INBOX_DISMISS = "vancetope.inbox.dismiss"
 
+PLAN_CHARS = 48_000
+"""``vancetope.plan`` answers with at most this much JSON, as a result backend stores it."""
 RESULT_PIECE_CHARS = 48_000
 RESULT_PIECE_BYTES = 64_000
 """``vancetope.result`` answers with at most this much of a wrapper's JSON at a time, as a result backend stores it."""
@@ -143,6 +148,11 @@ for _name in _ENGINES:
     _register_turn(_name)
 
 
+def _remark(process_id: UUID, text: str) -> None:
+    with logs.bound(process=str(process_id)):
+        log.warning("submission accepted with a remark", extra={"remark": text})
+
+
 # Acknowledged late, unlike everything else: until its row exists, the message is all there is of a submission.
 @app.task(
     name=SUBMIT,
@@ -172,7 +182,7 @@ def submit(self: Any, *args: Any, **payload: Any) -> None:
         return
     try:
         submission = parse_submission({**given, "id": str(process_id)} if isinstance(given, dict) else given)
-        process = prepare(submission, settings, runtime.engines)
+        process = prepare(submission, settings, runtime.engines, runtime.sources, partial(_remark, process_id))
         faults.reach("before_store")
         turns = store.submit(runtime.database, [process])
         faults.reach("after_store")
@@ -198,6 +208,12 @@ def status(process_id: str) -> dict[str, Any] | None:
     """What is known of a process, or ``None``."""
     found = read.status(runtime.database, UUID(process_id))
     return None if found is None else jsonable(found)
+
+
+@app.task(name=PLAN, base=VancetopeTask, ignore_result=False, expires=60)
+def plan(process_id: str) -> dict[str, Any] | None:
+    """The plan as the progress channel would show it now (``tasks.plans.picture``), or ``None``."""
+    return picture_within(runtime.database, UUID(process_id), PLAN_CHARS)
 
 
 @app.task(name=RESULT, base=VancetopeTask, ignore_result=False, expires=60)
@@ -245,11 +261,13 @@ def inbox_list(
     status: str | None = "PENDING",
     owner: str | None = None,
     limit: int = 100,
+    tag: str | None = None,
 ) -> dict[str, Any]:
-    """Questions of a project: ``{"items", "more"}``. status ``None``: of any; owner: this person's and the pool's."""
+    """Questions of a project: ``{"items", "more"}``. status ``None``: of any; owner: this person's and the pool's;
+    tag: only those with it."""
     wanted = None if status is None else ItemStatus(status)
     place = (tenant or settings.tenant, project or settings.project)
-    return inbox.listed(runtime, *place, status=wanted, owner=owner, limit=max(1, min(limit, 500)))
+    return inbox.listed(runtime, *place, status=wanted, owner=owner, tag=tag, limit=max(1, min(limit, 500)))
 
 
 @app.task(name=INBOX_ANSWER, base=VancetopeTask, ignore_result=False)

@@ -10,6 +10,7 @@ from engines.inbox.words import InputType
 from models.records import InboxItem, ItemStatus
 from models.store import inbox as store
 from models.store.inbox import Outcome, Resolution
+from tasks import faults
 from tasks.jsonable import dump, jsonable
 from tasks.wiring import Runtime
 
@@ -26,7 +27,10 @@ def answer_item(wired: Runtime, item_id: int, raw: Any, *, by: str, tenant: str 
     if item is None:
         return Resolution(outcome=Outcome.UNKNOWN)
     answer = parse_answer(InputType(item.type), item.payload, raw)
-    return _published(wired, store.answer(wired.database, item_id, answer.to_json(), by=by))
+    faults.reach("before_answer")
+    resolution = store.answer(wired.database, item_id, answer.to_json(), by=by)
+    faults.reach("after_answer")
+    return _published(wired, resolution)
 
 
 def dismiss_item(wired: Runtime, item_id: int, *, by: str, tenant: str | None = None) -> Resolution:
@@ -60,14 +64,21 @@ def explained(item_id: int, resolution: Resolution) -> str:
 def shown(item: InboxItem) -> dict[str, Any]:
     """An item as JSON has it."""
     found: dict[str, Any] = jsonable(dataclasses.asdict(item))
-    return found
+    return found | {"requires_action": item.status is ItemStatus.PENDING}
 
 
 def listed(
-    wired: Runtime, tenant: str, project: str, *, status: ItemStatus | None, owner: str | None, limit: int
+    wired: Runtime,
+    tenant: str,
+    project: str,
+    *,
+    status: ItemStatus | None,
+    owner: str | None,
+    limit: int,
+    tag: str | None = None,
 ) -> dict[str, Any]:
     """``{"items": […], "more": …}``: as many as fit an answer; an item too large by itself comes without its texts."""
-    found = store.items(wired.database, tenant, project, status=status, owner=owner, limit=limit + 1)
+    found = store.items(wired.database, tenant, project, status=status, owner=owner, tag=tag, limit=limit + 1)
     items: list[dict[str, Any]] = []
     left = LIST_CHARS
     for item in found[:limit]:

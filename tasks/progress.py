@@ -19,6 +19,7 @@ import redis
 
 from models.store.processes import Delivery
 from tasks.delivery import Deliverer
+from tasks.plans import PlanFeed, channel
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +32,6 @@ MARK_SECONDS = 0.5
 MARK_MOST = 500
 
 
-def channel(root_id: UUID | str) -> str:
-    """The Redis pub/sub channel of a root process and everything below it."""
-    return f"vancetope:progress:{root_id}"
-
-
 class Background:
     """Publishes progress and delivers results outside of the turn. A forked child starts its own.
 
@@ -43,9 +39,10 @@ class Background:
     nothing per job.
     """
 
-    def __init__(self, client: redis.Redis, deliverer: Deliverer) -> None:
+    def __init__(self, client: redis.Redis, deliverer: Deliverer, plans: PlanFeed) -> None:
         self._redis = client
         self._deliverer = deliverer
+        self._plans = plans
         self._reset()
 
     def _reset(self) -> None:
@@ -64,11 +61,17 @@ class Background:
     def ensure_own_process(self) -> None:
         """Forget what was inherited over a fork."""
         if self._pid != os.getpid():
+            self._plans.forget()
             self._reset()
 
     def emit(self, root_id: UUID, event: dict[str, Any]) -> None:
         """Queue one progress event. Never blocks, never raises."""
         self._events.append((channel(root_id), event))
+        self._signal()
+
+    def plan_changed(self, root_id: UUID, process_id: UUID, *, last: bool) -> None:
+        """A picture of the plan is wanted, soon; with ``last`` at once. Never blocks, never raises."""
+        self._plans.mark(root_id, process_id, last=last)
         self._signal()
 
     def deliver(self, delivery: Delivery) -> None:
@@ -93,7 +96,7 @@ class Background:
 
     def _run(self) -> None:
         while True:
-            self._wake.wait(max(self._mark_at - time.monotonic(), 0.0) if self._unmarked else None)
+            self._wake.wait(self._patience())
             self._wake.clear()
             try:
                 self._drain()
@@ -101,9 +104,17 @@ class Background:
                 log.warning("progress not published", extra={"error": type(error).__name__})
             except Exception:
                 log.exception("background work failed; the sweeper delivers what is missing")
-            if not self._events and not self._deliveries and not self._unmarked:
+            if not self._events and not self._deliveries and not self._unmarked and self._plans.next_at is None:
                 self._hurry = False
                 self._idle.set()
+
+    def _patience(self) -> float | None:
+        """Seconds until something is due that waits for its time; ``None``: nothing does."""
+        times = [self._mark_at] if self._unmarked else []
+        picture_at = self._plans.next_at
+        if picture_at is not None:
+            times.append(picture_at)
+        return max(min(times) - time.monotonic(), 0.0) if times else None
 
     def _drain(self) -> None:
         deliveries = [self._deliveries.popleft() for _ in range(len(self._deliveries))]
@@ -116,6 +127,8 @@ class Background:
             marked, self._unmarked = self._unmarked, []
             self._deliverer.mark(marked)
         events = [self._events.popleft() for _ in range(len(self._events))]
+        # The last picture of a plan goes out before the event that says it is closed.
+        self._plans.publish(everything=self._hurry)
         if events:
             pipe = self._redis.pipeline(transaction=False)
             for name, event in events:

@@ -29,15 +29,16 @@ from engines.base import (
 from engines.llm.base import ErrorKind, LlmError, LlmRequest
 from engines.llm.catalogue import Candidate
 from engines.llm.policy import FailureCounts, GiveUp, StepDown, next_step
-from models.records import Reason, View
+from models.records import Reason
 from models.store.claim import MAX_LOSSES, Claim, claim_turn, postpone_turn, reserve_budget, why_refused
 from models.store.clean import NotStorable
 from models.store.commit import BadTransition, Committed, StaleTurn, TreeFull, commit_turn
 from models.store.database import Database, DatabaseUnavailable
-from models.store.processes import Delivery, fail_process
-from models.transition import CloseProcess, PhaseNote, Transition, advance
+from models.store.processes import fail_process
+from models.transition import PhaseNote, Transition, advance
 from tasks import faults
 from tasks.accounting import estimate, failed_call, finished_call, learned
+from tasks.announce import announce
 from tasks.attempt import Attempt, Client, Postponed
 from tasks.closing import wrapper_of
 from tasks.gate import Gate, Permit
@@ -54,6 +55,8 @@ log = logging.getLogger(__name__)
 
 MAX_CRASHES = 3
 """Exceptions of an engine in one turn after which the node is given up."""
+MAX_FULL = 20
+"""Decisions of one turn that find no room in the tree; another one like them is the engine not looking."""
 OVERDUE = "the deadline of the process has passed"
 _UNHEALTHY = frozenset({ErrorKind.OVERLOADED, ErrorKind.TIMEOUT, ErrorKind.TRANSPORT})
 
@@ -143,7 +146,7 @@ class TurnRunner:
             attempt = Attempt(engine=engine, claim=claim, cancel=cancel)
             try:
                 transition = self._work(attempt)
-                faults.reach("before_commit")
+                faults.reach("before_commit", transition.label)
                 transition, committed = self._commit(attempt, transition, began)
             except Postponed as wait:
                 self._postpone(claim, wait.delay_seconds)
@@ -154,11 +157,11 @@ class TurnRunner:
             except DatabaseUnavailable as error:
                 log.error("commit given up, the lease will run out", extra={"error": str(error)})
                 return None
-        faults.reach("after_commit")
-        self._announce(claim.view, transition, committed)
+        faults.reach("after_commit", transition.label)
+        announce(self._background, attempt.view, transition, closed=committed.closed)
         keep = committed.next_turn if keep_next else None
         self._publisher.publish([turn for turn in committed.due if turn is not keep])
-        faults.reach("after_publish")
+        faults.reach("after_publish", transition.label)
         return committed
 
     # -- from the view to a transition -----------------------------------------------------------------------------
@@ -355,16 +358,16 @@ class TurnRunner:
         """
         elapsed = self._clock() - began
         deadline = self._clock() + self._patience
-        pause = 0.1
-        refused = False
+        pause, refused, full = 0.1, False, 0
         while True:
             try:
                 return transition, commit_turn(
                     self._database, attempt.claim, transition, call=attempt.call, elapsed_seconds=elapsed
                 )
-            except TreeFull:
+            except TreeFull as error:
                 # The answer is paid for: the engine decides about it once more, seeing the tree as it is now.
-                transition = self._decide_again(attempt)
+                full += 1
+                transition = self._decide_again(attempt) if full <= MAX_FULL else self._crashed(attempt, error)
             except (NotStorable, BadTransition) as error:
                 if refused:
                     raise
@@ -382,16 +385,3 @@ class TurnRunner:
             postpone_turn(self._database, claim, delay_seconds=delay)
         except DatabaseUnavailable as error:
             log.warning("turn not given back, its lease will run out", extra={"error": str(error)})
-
-    def _announce(self, view: View, transition: Transition, committed: Committed) -> None:
-        process, node = view.process, view.node
-        went = {"phase": transition.phase, "status": transition.status.value, "reason": transition.reason.value}
-        log.info("turn done", extra=went)
-        event = {"kind": "turn", "process": str(process.id), "node": node.id, "turn": node.turn, **went}
-        self._background.emit(process.root_id, event)
-        if not committed.closed:
-            return
-        self._background.emit(process.root_id, {"kind": "closed", "process": str(process.id)})
-        if process.parent_node_id is None:
-            close = next(effect for effect in transition.effects if isinstance(effect, CloseProcess))
-            self._background.deliver(Delivery(process_id=process.id, wrapper=close.result, callback=process.callback))

@@ -56,6 +56,8 @@ class Settings(BaseSettings):
     """A burst takes no further turn after this long."""
     sweep_seconds: Seconds = 1.0
     sweep_batch: Annotated[int, Field(ge=1, le=10000)] = 500
+    retention_days: Annotated[float, Field(gt=0, le=36_500)] | None = None
+    """Processes are deleted so long after they were closed, once their result was handed over. Unset: never."""
     commit_patience_seconds: Seconds = 120.0
     """How long a worker keeps trying to commit a paid reply while PostgreSQL is away."""
 
@@ -112,6 +114,9 @@ class Settings(BaseSettings):
     inactivity_timeout_seconds: Seconds = 60.0
     call_timeout_seconds: Seconds = 600.0
 
+    api_requests_per_minute: Annotated[int, Field(ge=0)] = 600
+    """Requests per token of the HTTP API, in bursts of as many; 0 means no limit."""
+
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["json", "text"] = "json"
 
@@ -124,6 +129,13 @@ class Settings(BaseSettings):
         scheme, separator, rest = value.get_secret_value().partition("://")
         if not separator or not rest or scheme not in schemes:
             raise ValueError(f"must be an address that begins with {' or '.join(f'{each}://' for each in schemes)}")
+        return value
+
+    @field_validator("recipes_dir")
+    @classmethod
+    def _is_a_folder(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.is_dir():
+            raise ValueError(f"there is no folder {value}")
         return value
 
     @field_validator("search_url")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -13,19 +12,14 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, f
 from pydantic.alias_generators import to_camel
 from uuid_utils.compat import uuid7
 
-from engines.base import CarefulEngine, Engine, PlanningEngine
-from engines.errors import EngineError, RecipeError
-from engines.recipes.cascade import (
-    TENANT_PROJECT,
-    BundledRecipes,
-    RecipeSource,
-    check_engine,
-    effective_params,
-    resolve,
-)
+from engines.base import CarefulEngine, Engine, NamesParams, PlanningEngine
+from engines.errors import EngineError, InvalidParams, RecipeError, UnknownRecipe
+from engines.recipes.cascade import RecipeSource, check_engine, effective_params, resolve
 from engines.recipes.model import Recipe
+from engines.recipes.params import check_params, check_recipe_params
 from engines.recipes.snapshots import Callee, stored_recipe
 from models.records import BROKER_PRIORITY, Limits, NewProcess, Priority
+from tasks.cookbook import Sources, recipe_sources
 from tasks.settings import Settings
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -65,10 +59,17 @@ class Submission(_Part):
     goal: str = ""
     tenant: str | None = None
     project: str | None = None
+    owner: Annotated[str, Field(max_length=200)] | None = None
+    """Who submits it: shown with the job, and whose its questions are."""
     priority: Priority = Priority.NORMAL
     limits: Budget = Budget()
     callback: Callback | None = None
     trace_context: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("owner")
+    @classmethod
+    def _somebody(cls, value: str | None) -> str | None:
+        return (value.strip() or None) if value is not None else None
 
     @field_validator("tenant", "project")
     @classmethod
@@ -92,38 +93,47 @@ def parse_submission(payload: object) -> Submission:
         raise SubmissionError("; ".join(problems)) from None
 
 
-def recipe_sources(settings: Settings, tenant: str, project: str) -> list[RecipeSource]:
-    """The cascade: ``TENANT/PROJECT``, ``TENANT/_tenant`` and the top of ``recipes_dir``, then the bundled ones."""
-    sources: list[RecipeSource] = []
-    root: Path | None = settings.recipes_dir
-    if root is not None:
-        sources = [BundledRecipes(folder) for folder in (root / tenant / project, root / tenant / TENANT_PROJECT, root)]
-    return [*sources, BundledRecipes()]
+def prepare(
+    submission: Submission,
+    settings: Settings,
+    engines: Mapping[str, Engine],
+    sources: Sources | None = None,
+    warn: Callable[[str], None] = lambda text: None,
+) -> NewProcess:
+    """Resolve the recipe and put everything together. Raises :class:`SubmissionError`.
 
-
-def prepare(submission: Submission, settings: Settings, engines: Mapping[str, Engine]) -> NewProcess:
-    """Resolve the recipe and put everything together. Raises :class:`SubmissionError`."""
+    sources: where recipes are read from; without documents if left out. warn: told what is legal but surely not meant.
+    """
     tenant = submission.tenant or settings.tenant
     project = submission.project or settings.project
+    cascade = (sources or recipe_sources(settings))(tenant, project)
     try:
-        recipe = resolve(submission.recipe, recipe_sources(settings, tenant, project))
-        check_engine(recipe, engines)
+        recipe = usable_recipe(submission.recipe, cascade, engines)
+        if recipe.internal:
+            raise RecipeError(f"{recipe.name!r} is internal: only engines start it")
     except RecipeError as error:
         raise SubmissionError(f"recipe: {error.message}") from None
-    if recipe.internal:
-        raise SubmissionError(f"recipe: {recipe.name!r} is internal: only engines start it")
-    params = effective_params(recipe, submission.params).params
     engine = engines[recipe.engine]
+    try:
+        if isinstance(engine, NamesParams):
+            check_params(submission.params, recipe, engine.param_names)
+    except InvalidParams as error:
+        raise SubmissionError(f"params.{error.message}") from None
+    effective = effective_params(recipe, submission.params)
+    params = effective.params
+    for text in effective.warnings:
+        warn(text)
     node_kind = "ROOT"
     callees: dict[str, Callee] = {}
+    unusable: dict[str, str] = {}
     if isinstance(engine, CarefulEngine):
         objection = engine.objection(submission.goal, params)
         if objection is not None:
             raise SubmissionError(objection)
     if isinstance(engine, PlanningEngine):
         node_kind = engine.root_kind
-        callees = _callees(engine, params, recipe_sources(settings, tenant, project), engines)
-    stored = stored_recipe(recipe, callees)
+        callees, unusable = _callees(engine, params, cascade, engines, warn)
+    stored = stored_recipe(recipe, callees, unusable)
     size = len(
         json.dumps([submission.goal, params, stored], ensure_ascii=False, default=str).encode("utf-8", "replace")
     )
@@ -141,6 +151,7 @@ def prepare(submission: Submission, settings: Settings, engines: Mapping[str, En
         goal=submission.goal,
         tenant=tenant,
         project=project,
+        owner=submission.owner,
         priority=BROKER_PRIORITY[submission.priority],
         limits=limits_of(submission.limits, recipe, settings),
         callback=submission.callback.model_dump() if submission.callback else None,
@@ -150,23 +161,46 @@ def prepare(submission: Submission, settings: Settings, engines: Mapping[str, En
     )
 
 
+def usable_recipe(name: str, sources: Sequence[RecipeSource], engines: Mapping[str, Engine]) -> Recipe:
+    """The recipe ``name``, checked against the engine it names. Raises :class:`RecipeError`."""
+    recipe = resolve(name, sources)
+    check_recipe(recipe, engines)
+    return recipe
+
+
+def check_recipe(recipe: Recipe, engines: Mapping[str, Engine]) -> None:
+    """Raises :class:`RecipeError` when there is no such engine, or a parameter's name is misspelt."""
+    check_engine(recipe, engines)
+    engine = engines[recipe.engine]
+    if isinstance(engine, NamesParams):
+        check_recipe_params(recipe, engine.param_names)
+
+
 def _callees(
-    engine: PlanningEngine, params: Mapping[str, Any], sources: list[RecipeSource], engines: Mapping[str, Engine]
-) -> dict[str, Callee]:
-    """The recipes the process may call, as they are now. Those that cannot be used are left out: a call says so."""
+    engine: PlanningEngine,
+    params: Mapping[str, Any],
+    sources: Sequence[RecipeSource],
+    engines: Mapping[str, Engine],
+    warn: Callable[[str], None],
+) -> tuple[dict[str, Callee], dict[str, str]]:
+    """The recipes the process may call, as they are now, and why broken ones cannot be used: a call is told that."""
     found: dict[str, Callee] = {}
+    unusable: dict[str, str] = {}
     for name in (*engine.own_recipes, *engine.called_recipes(params)):
         try:
-            recipe = resolve(name, sources)
-            check_engine(recipe, engines)
+            recipe = usable_recipe(name, sources, engines)
         except RecipeError as error:
             if name in engine.own_recipes:
                 raise SubmissionError(f"recipe: {engine.name} needs the recipe {name!r}: {error.message}") from None
+            warn(f"the plan cannot call {name!r}: {error.message}")
+            # Names of others are for the submitter; a model would only try them.
+            if not isinstance(error, UnknownRecipe):
+                unusable[name] = error.message
             continue
         called = engines[recipe.engine]
         root_kind = called.root_kind if isinstance(called, PlanningEngine) else "ROOT"
         found[recipe.name] = Callee(recipe=recipe, first_phase=called.first_phase, root_kind=root_kind)
-    return found
+    return found, unusable
 
 
 def limits_of(asked: Budget, recipe: Recipe, settings: Settings) -> Limits:

@@ -7,6 +7,7 @@ repair that fails (a bad row, a moment without PostgreSQL) stops none of the oth
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
@@ -25,8 +26,14 @@ from tasks.publish import Publisher, engine_queue, queue_lists
 
 log = logging.getLogger(__name__)
 
+SWEPT_KEY = "vancetope:swept"
+"""When the last whole sweep ended, in seconds since the epoch."""
 LOST_AGE_SECONDS = 2.0
 """A due turn whose queue is empty is taken for lost after this long."""
+
+PRUNE_BATCH = 50
+"""Processes deleted by one sweep: each may own a large tree."""
+PRUNE_SECONDS = 60.0
 
 
 class Sweeper:
@@ -41,6 +48,8 @@ class Sweeper:
         publisher: Publisher,
         deliverer: Deliverer,
         batch: int,
+        retention_days: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._redis = client
@@ -48,12 +57,16 @@ class Sweeper:
         self._publisher = publisher
         self._deliverer = deliverer
         self._batch = batch
+        self._retention_days = retention_days
+        self._clock = clock
+        self._prune_at = 0.0
 
     def sweep(self) -> dict[str, int]:
         """Do every repair once. Returns how many rows each has touched; only those that touched any."""
         repairs: list[tuple[str, Callable[[], int]]] = [
             ("leases_taken_back", lambda: self._publish(sweep.take_back_expired(self._database, batch=self._batch))),
             ("parents_reactivated", lambda: self._publish(sweep.reactivate_parents(self._database, batch=self._batch))),
+            ("waiting_started", lambda: self._publish(sweep.start_waiting(self._database, batch=self._batch))),
             ("callers_woken", lambda: self._publish(sweep.wake_callers(self._database, batch=self._batch))),
             ("overdue_woken", lambda: self._publish(sweep.wake_overdue(self._database, batch=self._batch))),
             ("questions_expired", lambda: self._publish(inbox.expire(self._database, batch=self._batch))),
@@ -63,6 +76,7 @@ class Sweeper:
             ("poisoned_closed", self._close_poisoned),
             ("orphans_stopped", self._stop_orphans),
             ("delivered", self._deliver),
+            ("pruned", self._prune),
         ]
         done: dict[str, int] = {}
         for name, repair in repairs:
@@ -76,9 +90,18 @@ class Sweeper:
                 continue
             if count:
                 done[name] = count
+        else:
+            self._note_time()
         if done:
             log.info("swept", extra=done)
         return done
+
+    def _note_time(self) -> None:
+        """For readiness checks: a beat asked for a sweep, a worker has taken it, and PostgreSQL was there."""
+        try:
+            self._redis.set(SWEPT_KEY, f"{time.time():.3f}", ex=86_400)
+        except redis.RedisError as error:
+            log.warning("sweep not noted, Redis is away", extra={"error": type(error).__name__})
 
     def _publish(self, turns: list[Turn]) -> int:
         faults.reach("in_sweep")
@@ -135,3 +158,12 @@ class Sweeper:
         if late:
             self._deliverer(late)
         return len(late)
+
+    def _prune(self) -> int:
+        """A batch at a time; nothing is urgent about it, so only now and then once nothing is left."""
+        if self._retention_days is None or self._clock() < self._prune_at:
+            return 0
+        pruned = sweep.prune(self._database, older_seconds=self._retention_days * 86_400, batch=PRUNE_BATCH)
+        if pruned < PRUNE_BATCH:
+            self._prune_at = self._clock() + PRUNE_SECONDS
+        return pruned

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from engines.base import RunTools, ToolResult
 from engines.llm.base import ToolCall
 from engines.llm.cancel import Cancellation
-from engines.recipes.cascade import RecipeSource
 from engines.tools.base import ToolContext
+from engines.tools.pauses import Pauses
 from engines.tools.registry import Registry, bundled_tools, installed_tools, internal_tools
 from models.records import ProcessView, StoredDocument
 from models.store import documents
 from models.store.database import Database
+from tasks.cookbook import Sources, recipe_sources
 from tasks.expressions.guarded import guarded_evaluator
 from tasks.heartbeat import Cancel
 from tasks.settings import Settings
-from tasks.submission import recipe_sources
 
-Sources = Callable[[str, str], Sequence[RecipeSource]]
 _LATE: Final = "[tool error] the tool took longer than {seconds:.0f} seconds and was given up"
 _STOPPED: Final = "[tool error] the tool was stopped"
 
@@ -94,13 +93,17 @@ class Toolbox:
             stop.set()
 
 
-def load_tools(settings: Settings) -> Registry:
-    """The tools that come along and the installation's own (entry points ``vancetope.tools``)."""
+def load_tools(settings: Settings, pauses: Pauses | None = None) -> Registry:
+    """The tools that come along and the installation's own (entry points ``vancetope.tools``).
+
+    pauses: of services that turn somebody away, if more than this process are to heed them.
+    """
     key = settings.search_api_key
     bundled = bundled_tools(
         search_url=settings.search_url,
         search_key=key.get_secret_value() if key else None,
         search_key_header=settings.search_key_header,
+        pauses=pauses,
         evaluator=guarded_evaluator(),
     )
     return Registry([*bundled, *installed_tools()], internal=internal_tools(guarded_evaluator()))
@@ -108,7 +111,7 @@ def load_tools(settings: Settings) -> Registry:
 
 def build_toolbox(settings: Settings, registry: Registry, database: Database) -> Toolbox:
     """The toolbox of a worker."""
-    return Toolbox(registry, database, lambda tenant, project: recipe_sources(settings, tenant, project))
+    return Toolbox(registry, database, recipe_sources(settings, database))
 
 
 NO_TOOLS: Final = Toolbox(Registry([]), None, lambda tenant, project: ())

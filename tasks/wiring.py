@@ -25,10 +25,13 @@ from engines.marvin.engine import Marvin
 from engines.tools.registry import Registry, ToolsError
 from engines.valem.engine import Valem
 from models.store.database import Database
+from tasks.cookbook import Sources, recipe_sources
 from tasks.delivery import Deliverer
 from tasks.gate import SLOT_SECONDS, Gate
 from tasks.heartbeat import Heartbeat
 from tasks.lessons import Lessons
+from tasks.pauses import SharedPauses
+from tasks.plans import PlanFeed
 from tasks.progress import Background
 from tasks.publish import Publisher
 from tasks.runner import TurnRunner
@@ -93,7 +96,7 @@ class Runtime:
         self.settings = settings
         self.app = app
         try:
-            self.tools: Registry = load_tools(settings)
+            self.tools: Registry = load_tools(settings, SharedPauses(lambda: self.redis))
         except ToolsError as error:
             raise SettingsError(error.message) from None
         self.engines = load_engines(settings.engines, self.tools.specs())
@@ -101,6 +104,10 @@ class Runtime:
     @_once
     def database(self) -> Database:
         return Database(self.settings.database, pool_size=self.settings.database_pool_size)
+
+    @_once
+    def sources(self) -> Sources:
+        return recipe_sources(self.settings, self.database)
 
     @_once
     def redis(self) -> redis.Redis:
@@ -145,7 +152,7 @@ class Runtime:
 
     @_once
     def background(self) -> Background:
-        return Background(self.redis, self.deliverer)
+        return Background(self.redis, self.deliverer, PlanFeed(self.redis, self.database))
 
     @_once
     def runner(self) -> TurnRunner:
@@ -174,6 +181,7 @@ class Runtime:
             publisher=self.publisher,
             deliverer=self.deliverer,
             batch=self.settings.sweep_batch,
+            retention_days=self.settings.retention_days,
         )
 
     def close(self) -> None:

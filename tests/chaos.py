@@ -34,6 +34,8 @@ class Tally:
     deeds: Counter[str] = field(default_factory=Counter)
     hits: Counter[UUID] = field(default_factory=Counter)
     """Per process: how often a worker was killed or paused while it held the process's lease."""
+    nodes: Counter[int] = field(default_factory=Counter)
+    """The same per node."""
     outages: list[tuple[float, float]] = field(default_factory=list)
     """When PostgreSQL went down and was up again. A claim of that moment may be undone, and its call with it."""
     last_flush: datetime | None = None
@@ -52,7 +54,11 @@ class Chaos:
         broker: Redis,
         seed: int,
         say: Callable[[str], None],
+        pace: tuple[float, float] = PACE_SECONDS,
+        merciful: bool = False,
     ) -> None:
+        """pace: shortest and longest wait between two deeds. merciful: nobody is hit who holds a turn that has lost two
+        workers already; a third loss would give it up, as it should, and the outcome would be another one."""
         self._cluster = cluster
         self._workers = workers
         self._beats = beats
@@ -60,11 +66,16 @@ class Chaos:
         self._broker = broker
         self._random = random.Random(seed)
         self._say = say
+        self._pace = pace
+        self._merciful = merciful
         self._asleep: tuple[Member, float] | None = None
         self.tally = Tally()
 
-    def run(self, seconds: float, between: Callable[[], None]) -> None:
-        """Each deed once in random order, then random ones, for ``seconds``; ``between`` is called after each."""
+    def run(self, seconds: float, between: Callable[[], None], *, over: Callable[[], bool] = lambda: False) -> None:
+        """Each deed once in random order, then random ones, for ``seconds``; ``between`` is called after each.
+
+        over: ends it before its time.
+        """
         deeds: dict[str, Callable[[], None]] = {
             "workers killed": self._kill_worker,
             "beats killed": self._kill_beat,
@@ -81,13 +92,13 @@ class Chaos:
         self._random.shuffle(first)
         end = time.monotonic() + seconds
         for name in self._choices(first, names, weights):
-            if time.monotonic() > end and not first:
+            if (time.monotonic() > end and not first) or over():
                 break
             deeds[name]()
             self.tally.deeds[name] += 1
             self._say(f"{name}: {self.tally.deeds[name]}")
             between()
-            time.sleep(self._random.uniform(*PACE_SECONDS))
+            time.sleep(self._random.uniform(*self._pace))
             self._wake()
         self.settle()
 
@@ -116,7 +127,15 @@ class Chaos:
 
     def _someone_at_work(self) -> Member:
         """A worker that consumes: to kill one that is only starting would be no test."""
-        return self._random.choice(eventually(lambda: [each for each in self._workers if each.ready], "a worker works"))
+        return self._random.choice(eventually(self._victims, "a worker works"))
+
+    def _victims(self) -> list[Member]:
+        ready = [each for each in self._workers if each.ready]
+        if not self._merciful:
+            return ready
+        query = "SELECT lease_owner FROM nodes WHERE losses >= 2 AND lease_owner IS NOT NULL"
+        spared = {row[0] for row in self._cluster.rows(query)}
+        return [each for each in ready if each.owner not in spared]
 
     def _kill_beat(self) -> None:
         victim = self._random.choice(self._beats)
@@ -153,10 +172,13 @@ class Chaos:
         self.tally.last_flush = self._cluster.rows("SELECT now()")[0][0]
 
     def _shuffle_messages(self) -> None:
-        rows = self._cluster.rows("SELECT id, turn FROM nodes ORDER BY random() LIMIT 40")
+        rows = self._cluster.rows(
+            "SELECT n.id, n.turn, p.engine FROM nodes n JOIN processes p ON p.id = n.process_id"
+            " ORDER BY random() LIMIT 40"
+        )
         turns = [
-            Turn(node_id=node_id, turn=max(1, turn + shift), engine="jeltz", priority=self._random.choice((0, 3, 9)))
-            for node_id, turn in rows
+            Turn(node_id=node_id, turn=max(1, turn + shift), engine=engine, priority=self._random.choice((0, 3, 9)))
+            for node_id, turn, engine in rows
             for shift in (-1, 0, 0, 1)
         ]
         self._random.shuffle(turns)
@@ -164,6 +186,8 @@ class Chaos:
             self._cluster.runtime.publisher.publish(turns)
 
     def _note_leases_of(self, member: Member) -> None:
-        query = "SELECT process_id FROM nodes WHERE lease_owner = %s"
+        query = "SELECT process_id, id FROM nodes WHERE lease_owner = %s"
         with contextlib.suppress(psycopg.OperationalError):
-            self.tally.hits.update(row[0] for row in self._cluster.rows(query, member.owner))
+            rows = self._cluster.rows(query, member.owner)
+            self.tally.hits.update(process for process, _ in rows)
+            self.tally.nodes.update(node for _, node in rows)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from models.store import processes as store
 from models.store import read
 from tasks.control import stop_process
 from tasks.dev.celery_processes import CeleryProcess, beat_command, worker_command
+from tasks.dev.process import ChildProcess, wait_until
 from tasks.publish import CONTROL_QUEUE, PRIORITY_SEPARATOR, PRIORITY_STEPS
 from tasks.settings import load_settings
 from tasks.submission import parse_submission, prepare
@@ -47,6 +50,22 @@ def eventually(condition: Callable[[], Any], what: str, timeout: float = DEADLIN
         assert time.monotonic() < deadline, f"still not so after {timeout:.0f} s: {what}"
         time.sleep(0.03)
     return found
+
+
+@contextmanager
+def provider_process(folder: Path, *options: str) -> Iterator[tuple[str, Path]]:
+    """The fake provider as a process of its own: its URL for OpenAI clients, and the log of its calls."""
+    log = folder / "calls.jsonl"
+    lines: list[str] = []
+    command = [sys.executable, str(ROOT / "tests/fakes/provider.py"), "--log", str(log), *options]
+    process = ChildProcess("provider", command, sink=lines.append, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    process.start()
+    try:
+        wait_until(lambda: any(line.startswith("listening ") for line in lines), process, 60)
+        url = next(line for line in lines if line.startswith("listening ")).split()[1]
+        yield f"{url}/v1", log
+    finally:
+        process.stop()
 
 
 class Member(CeleryProcess):
@@ -194,13 +213,21 @@ class Cluster:
     def store(self, prompt: str, **submission: Any) -> tuple[UUID, list[Turn]]:
         """Store a job without telling anybody."""
         params = {"prompt": prompt, "schema": SCHEMA, **submission.pop("params", {})}
-        payload = {"recipe": "jeltz", "params": params, **submission}
+        return self._store({"recipe": "jeltz", "params": params, **submission})
+
+    def _store(self, payload: dict[str, Any]) -> tuple[UUID, list[Turn]]:
         process = prepare(parse_submission(payload), self.settings, self.runtime.engines)
         return process.id, store.submit(self.runtime.database, [process])
 
     def submit(self, prompt: str, **submission: Any) -> UUID:
         """Store a job and publish its first turn, as every face does."""
         process_id, turns = self.store(prompt, **submission)
+        self.runtime.publisher.publish(turns)
+        return process_id
+
+    def submit_recipe(self, recipe: str, **submission: Any) -> UUID:
+        """The same for any recipe."""
+        process_id, turns = self._store({"recipe": recipe, **submission})
         self.runtime.publisher.publish(turns)
         return process_id
 

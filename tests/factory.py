@@ -13,7 +13,7 @@ turn. A step is an object with one of these keys:
 ``write``       an artifact: ``[key, content]``
 ``say``         a message of the assistant
 ``crash``       an exception with that text (``times``: only the first times; ``where``: prepare or decide)
-``give``        a transition that cannot be written: ``nan``, ``settled``, ``stranded``, ``duplicate``
+``give``        a transition that cannot be written: ``nan``, ``settled``, ``stranded``, ``duplicate``, ``crowd``
 ``fail``        the node (and with the root the process) ends as failed
 ``finish``      the node (and with the root the process) ends with that value
 ==============  ====================================================================================================
@@ -194,7 +194,8 @@ def _fan_out(view: View, at: int, step: Step, number: int) -> Transition:
     )
     mode = ChildMode(step.get("mode", "PARALLEL"))
     cursor = _cursor(view, at + 1)
-    return fan_out("STEP", cursor, note=_note(at, step), children=SpawnChildren(children=children, mode=mode))
+    spawn = SpawnChildren(children=children, mode=mode, width=step.get("width"))
+    return fan_out("STEP", cursor, note=_note(at, step), children=spawn)
 
 
 def _call(view: View, at: int, step: Step, steps: list[Step]) -> Transition:
@@ -231,6 +232,10 @@ def _unwritable(view: View, at: int, what: str) -> Transition:
         case "duplicate":
             twin = NewChild(order_key=(at, 0), kind="CHILD", goal="", phase="STEP")
             spawn = SpawnChildren(children=(twin, twin), mode=ChildMode.PARALLEL)
+            return fan_out("STEP", cursor, note=note, children=spawn)
+        case "crowd":
+            child = NewChild(order_key=(at, 0), kind="CHILD", goal="", phase="STEP")
+            spawn = SpawnChildren(children=(child,), mode=ChildMode.PARALLEL, max_nodes=1)
             return fan_out("STEP", cursor, note=note, children=spawn)
     raise ValueError(what)
 
@@ -439,7 +444,7 @@ _INVARIANTS: dict[str, str] = {
           (SELECT count(*) FROM processes s WHERE s.parent_node_id = n.id AND s.status <> 'CLOSED')""",
     "every open node is due, waits for something open, or for a person": """
         SELECT n.id FROM nodes n WHERE n.settled_at IS NULL AND n.due_at IS NULL AND n.open_children = 0
-           AND n.open_calls = 0 AND n.status <> 'WAITING'
+           AND n.open_calls = 0 AND n.status <> 'WAITING' AND NOT n.waits_for_place
            AND NOT (n.status = 'PENDING' AND EXISTS (SELECT 1 FROM nodes s WHERE s.parent_id = n.parent_id
                      AND s.settled_at IS NULL AND s.order_key < n.order_key))""",
     "the root's reservations are the sum of its nodes'": """

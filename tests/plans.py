@@ -102,11 +102,17 @@ def call(recipe: str, steer: str) -> dict[str, Any]:
 
 
 def submit_plan(
-    rig: Rig, goal: str, *, recipes: Path | None = None, limits: dict[str, Any] | None = None, **params: Any
+    rig: Rig,
+    goal: str,
+    *,
+    recipes: Path | None = None,
+    limits: dict[str, Any] | None = None,
+    submitter: str | None = None,
+    **params: Any,
 ) -> UUID:
     """Submit the bundled recipe as a caller would; ``recipes`` is the installation's folder of recipes."""
     settings = load_settings({} if recipes is None else {"VANCETOPE_RECIPES_DIR": str(recipes)})
-    payload = {"recipe": "marvin", "goal": goal, "params": params, "limits": limits or {}}
+    payload = {"recipe": "marvin", "goal": goal, "params": params, "limits": limits or {}, "owner": submitter}
     return rig.send(prepare(parse_submission(payload), settings, rig.engines))
 
 

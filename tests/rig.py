@@ -23,7 +23,6 @@ from engines.llm.base import CancelToken, ChunkSink, LlmReply, LlmRequest
 from engines.llm.catalogue import Candidate, Catalogue
 from engines.llm.scripted import Script, ScriptedProvider
 from engines.marvin.engine import Marvin
-from engines.recipes.cascade import BundledRecipes
 from engines.tools.base import Tool
 from engines.tools.registry import Registry, bundled_tools, internal_tools
 from engines.valem.engine import Valem
@@ -33,10 +32,12 @@ from models.store import processes, read
 from models.store.database import Database, Row
 from models.store.processes import Delivery
 from tasks.attempt import Client
+from tasks.cookbook import recipe_sources
 from tasks.gate import Gate
 from tasks.heartbeat import Heartbeat
 from tasks.lessons import Lessons
 from tasks.runner import TurnRunner
+from tasks.settings import load_settings
 from tasks.toolbox import Toolbox
 
 # Nobody listens there: what a turn does when Redis is away.
@@ -95,11 +96,15 @@ class CollectingBackground:
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
         self.deliveries: list[Delivery] = []
+        self.plans: list[tuple[UUID, bool]] = []
 
     def ensure_own_process(self) -> None: ...
 
     def emit(self, root_id: UUID, event: dict[str, Any]) -> None:
         self.events.append(event)
+
+    def plan_changed(self, root_id: UUID, process_id: UUID, *, last: bool) -> None:
+        self.plans.append((process_id, last))
 
     def deliver(self, delivery: Delivery) -> None:
         self.deliveries.append(delivery)
@@ -188,7 +193,7 @@ class Rig:
             lessons=Lessons(self.redis),
             publisher=self.publisher,  # type: ignore[arg-type]
             background=self.background,  # type: ignore[arg-type]
-            toolbox=Toolbox(self.tools, self.database, lambda tenant, project: [BundledRecipes()]),
+            toolbox=Toolbox(self.tools, self.database, recipe_sources(load_settings({}), self.database)),
             lease_seconds=lease_seconds,
             burst=burst,
             commit_patience_seconds=patience,
@@ -273,6 +278,11 @@ class Rig:
         waiting = {(turn.node_id, turn.turn) for turn in list(self.publisher.turns)}
         turns = [Turn(node_id=row[0], turn=row[1], engine=row[2], priority=row[3]) for row in found]
         return self.publisher.publish([turn for turn in turns if (turn.node_id, turn.turn) not in waiting])
+
+    def publish_due_now(self) -> int:
+        """As if all hints had been lost a while ago."""
+        rows(self.database, "UPDATE nodes SET next_hint_at = now() WHERE next_hint_at IS NOT NULL RETURNING id")
+        return self.publish_due()
 
     def result(self, process_id: UUID) -> dict[str, Any] | None:
         return read.result(self.database, process_id)

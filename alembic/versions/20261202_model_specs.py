@@ -1,6 +1,6 @@
 """Versions of declarative model specs.
 
-Revises: 20261130_inbox
+Revises: 20261201_owners
 Created: 2026-11-30 16:05:00
 """
 
@@ -9,7 +9,7 @@ from alembic import op
 from sqlalchemy.dialects import postgresql
 
 revision = "20261202_model_specs"
-down_revision = "20261130_inbox"
+down_revision = "20261201_owners"
 branch_labels = None
 depends_on = None
 

@@ -1,7 +1,7 @@
-"""DBOS: ``worker`` runs a queue of workflows of one step each; ``submit`` enqueues from another process.
+"""DBOS: ``worker`` runs a queue of workflows; ``submit`` enqueues from another process.
 
 Environment: BENCH_DATABASE_URL (its own system database), BENCH_THREADS, BENCH_POLL_SECONDS,
-BENCH_SUBMIT_THREADS.
+BENCH_SUBMIT_THREADS, BENCH_WORKFLOW (what is submitted: ``answer``, ``chain`` or ``tree``), BENCH_CHILDREN (of a tree).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from dbos import DBOS, DBOSClient, DBOSConfig  # type: ignore[import-not-found, unused-ignore]
 
-from bench.programs.job import PROMPT, instant_model
+from bench.programs.job import CHAIN_STEPS, CHILD_STEPS, LAST_STEPS, PROMPT, child_goal, instant_model
 from bench.programs.lines import serve
 
 QUEUE = "bench"
@@ -31,6 +31,33 @@ def ask(prompt: str) -> dict[str, Any]:
 def answer(prompt: str) -> dict[str, Any]:
     """One step per workflow."""
     found: dict[str, Any] = ask(prompt)
+    return found
+
+
+@DBOS.workflow()  # type: ignore[untyped-decorator, unused-ignore]
+def chain(prompt: str) -> dict[str, Any]:
+    """Steps one after the other."""
+    return _ask_again(prompt, CHAIN_STEPS)
+
+
+@DBOS.workflow()  # type: ignore[untyped-decorator, unused-ignore]
+def branch(prompt: str) -> dict[str, Any]:
+    """What a tree starts for each of its parts."""
+    return _ask_again(prompt, CHILD_STEPS)
+
+
+@DBOS.workflow()  # type: ignore[untyped-decorator, unused-ignore]
+def tree(prompt: str, children: int) -> dict[str, Any]:
+    """Fan out, wait for all, go on."""
+    handles = [DBOS.start_workflow(branch, child_goal(number)) for number in range(children)]
+    results = [handle.get_result() for handle in handles]
+    return _ask_again(f"{prompt}\n{results}", LAST_STEPS)
+
+
+def _ask_again(prompt: str, steps: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for _ in range(steps):
+        found = ask(prompt)
     return found
 
 
@@ -58,9 +85,11 @@ def submit() -> None:
     client = DBOSClient(system_database_url=os.environ["BENCH_DATABASE_URL"], application_name=APPLICATION)
 
     threads = ThreadPoolExecutor(int(os.environ["BENCH_SUBMIT_THREADS"]))
+    name = os.environ["BENCH_WORKFLOW"]
+    arguments = (PROMPT, int(os.environ["BENCH_CHILDREN"])) if name == "tree" else (PROMPT,)
 
     def one(_: int) -> None:
-        client.enqueue({"queue_name": QUEUE, "workflow_name": "answer", "app_version": "bench"}, PROMPT)
+        client.enqueue({"queue_name": QUEUE, "workflow_name": name, "app_version": "bench"}, *arguments)
 
     def many(jobs: str) -> float:
         started = time.perf_counter()

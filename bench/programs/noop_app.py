@@ -1,4 +1,4 @@
-"""A Celery application whose only task does nothing. ``BENCH_REDIS_URL`` names its Redis.
+"""A Celery application whose tasks do nothing. ``BENCH_REDIS_URL`` names its Redis.
 
 Completions are counted in memory shared by the worker's processes; the count is written to Redis by the one who
 completes a round, so that seeing the end costs a task nothing.
@@ -34,6 +34,17 @@ def noop(number: int, goal: int) -> None:
     if done == goal:
         with redis.Redis.from_url(os.environ["BENCH_REDIS_URL"]) as client:
             client.set(DONE_KEY, done)
+
+
+@app.task(name="bench.link")
+def link(number: int) -> None:
+    """A step before the last one of a chain."""
+
+
+@app.task(name="bench.leaf", ignore_result=False)
+def leaf(number: int) -> int:
+    """The last step of a branch; a chord counts the results of these."""
+    return number
 
 
 @app.task(name="bench.echo", ignore_result=False)

@@ -1,5 +1,5 @@
-"""Submits jeltz processes the way the command line does: checked, stored, published. Arguments: how many
-at a time, and by how many threads."""
+"""Submits processes the way the command line does: checked, stored, published. Arguments: how many at a time, by how
+many threads, and the branches of a tree; 0 for jeltz processes, which are one node each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import redis
 
-from bench.programs.job import PROMPT, SCHEMA
+from bench.programs.job import PROMPT, SCHEMA, TREE_GOAL
 from bench.programs.lines import serve
 from models.store import processes as store
 from models.store.database import Database
@@ -24,7 +24,7 @@ from tasks.wiring import load_engines
 class Submitter:
     """Holds what an application would hold: one pool of connections and one publisher."""
 
-    def __init__(self, batch: int, threads: int) -> None:
+    def __init__(self, batch: int, threads: int, children: int) -> None:
         self._settings = current()
         self._engines = load_engines(self._settings.engines)
         self._database = Database(self._settings.database, pool_size=threads)
@@ -32,8 +32,7 @@ class Submitter:
         self._publisher = Publisher(redis.Redis.from_url(self._settings.redis))
         self._batch = batch
         self._threads = ThreadPoolExecutor(threads)
-        # Four attempts, so that the job of four turns may have them; a job of one turn needs one.
-        self._params: dict[str, Any] = {"prompt": PROMPT, "schema": SCHEMA, "maxAttempts": 4}
+        self._job: dict[str, Any] = _tree(children) if children else _answer()
 
     def one(self) -> str:
         """Submit one process; its id."""
@@ -49,10 +48,7 @@ class Submitter:
         return time.perf_counter() - started
 
     def _submit(self, count: int) -> list[str]:
-        new = [
-            prepare(Submission(recipe="jeltz", params=self._params), self._settings, self._engines)
-            for _ in range(count)
-        ]
+        new = [prepare(Submission(**self._job), self._settings, self._engines) for _ in range(count)]
         self._publisher.publish(store.submit(self._database, new))
         return [str(process.id) for process in new]
 
@@ -69,8 +65,8 @@ class Submitter:
     def wait_for_task(self) -> float:
         """The same through the task ``vancetope.submit``, as an application without database access does."""
         started = time.perf_counter()
-        process_id = str(Submission(recipe="jeltz").id)
-        self._app.send_task("vancetope.submit", kwargs={"recipe": "jeltz", "params": self._params}, task_id=process_id)
+        process_id = str(Submission(**self._job).id)
+        self._app.send_task("vancetope.submit", kwargs=self._job, task_id=process_id)
         wrapper = self._app.AsyncResult(process_id).get(timeout=60, interval=0.001)
         took = (time.perf_counter() - started) * 1000
         if not wrapper["success"]:
@@ -78,6 +74,16 @@ class Submitter:
         return took
 
 
+def _answer() -> dict[str, Any]:
+    # Four attempts, so that the job of four turns may have them; a job of one turn needs one.
+    return {"recipe": "jeltz", "params": {"prompt": PROMPT, "schema": SCHEMA, "maxAttempts": 4}}
+
+
+def _tree(children: int) -> dict[str, Any]:
+    params = {"maxTreeNodes": children + 1, "defaultExecutionMode": "PARALLEL", "maxParallelNodes": children}
+    return {"recipe": "marvin", "goal": TREE_GOAL, "params": params}
+
+
 if __name__ == "__main__":
-    submitter = Submitter(int(sys.argv[1]), int(sys.argv[2]))
+    submitter = Submitter(*map(int, sys.argv[1:]))
     serve({"submit": submitter.many, "wait": submitter.wait_for_one, "wait_task": submitter.wait_for_task})

@@ -22,7 +22,10 @@ class Sizes:
     statement_jobs: int = 300
     history: tuple[int, ...] = (1_000, 100_000, 1_000_000)
     history_samples: int = 300
-    long_jobs: int = 250
+    long_jobs: int = 300
+    tree_children: int = 200
+    tree_nodes: tuple[int, ...] = (200, 2_000, 20_000)
+    tree_samples: int = 216
 
 
 QUICK = Sizes(
@@ -35,6 +38,9 @@ QUICK = Sizes(
     history=(1_000, 10_000),
     history_samples=40,
     long_jobs=20,
+    tree_children=20,
+    tree_nodes=(200, 2_000),
+    tree_samples=36,
 )
 
 

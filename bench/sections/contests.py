@@ -11,6 +11,7 @@ from bench.sections.base import Section
 
 HEADER = (
     "system",
+    "seconds",
     "steps/s",
     "ratio",
     "spread",
@@ -28,6 +29,18 @@ def of_rounds(rounds: Sequence[Round], figure: Callable[[Round], float]) -> floa
     return median(map(figure, rounds))
 
 
+def verdict(ours: str, peers: Sequence[str], results: Mapping[str, list[Round]], *, at_least: float) -> str:
+    """What a target of so many times the best peer's steps/s has come to, for a note. Peers must have rounds."""
+
+    def speed(name: str) -> float:
+        return of_rounds(results[name], lambda each: each.steps_per_second)
+
+    best = max(peers, key=speed)
+    found = ratio(speed(ours), speed(best))
+    met = "met" if found >= at_least else "**missed**"
+    return f"Target of {ours}: {number(at_least, 1)}× the best durable peer ({best}); found {times(found)}: {met}."
+
+
 def contest_section(
     name: str, title: str, contestants: Sequence[Contestant], results: Mapping[str, list[Round]], *, against: str
 ) -> Section:
@@ -40,6 +53,7 @@ def contest_section(
         rows.append(
             (
                 contestant.name,
+                number(of_rounds(rounds, lambda each: each.seconds), 2),
                 number(speed, 0),
                 times(ratio(speed, base)),
                 f"{number(spread([each.steps_per_second for each in rounds]) * 100, 0)} %",

@@ -10,11 +10,14 @@ import psycopg
 
 from bench.contest import SUBMIT_THREADS, Contestant
 from bench.program import Program
+from bench.programs.job import CHAIN_STEPS, tree_steps
 from bench.servers import Servers
 
 
 class DbosOneStep(Contestant):
     """One worker process with a queue; one workflow of one step per job."""
+
+    workflow = "answer"
 
     def __init__(
         self,
@@ -35,6 +38,7 @@ class DbosOneStep(Contestant):
             "BENCH_THREADS": str(threads),
             "BENCH_POLL_SECONDS": str(poll_seconds),
             "BENCH_SUBMIT_THREADS": str(submit_threads),
+            "BENCH_WORKFLOW": self.workflow,
         }
         self.notes = (
             f"one worker, queue without limits polled every {poll_seconds * 1000:.0f} ms (the default of 1 s "
@@ -68,5 +72,29 @@ class DbosOneStep(Contestant):
     def finished(self) -> int:
         if self._watch is None:
             self._watch = psycopg.connect(self.database_url, autocommit=True)
-        row = self._watch.execute("SELECT count(*) FROM dbos.workflow_status WHERE status = 'SUCCESS'").fetchone()
+        row = self._watch.execute(
+            "SELECT count(*) FROM dbos.workflow_status WHERE status = 'SUCCESS' AND name = %s", (self.workflow,)
+        ).fetchone()
         return int(row[0]) if row else 0
+
+
+class DbosChain(DbosOneStep):
+    """One workflow of several steps per job."""
+
+    workflow = "chain"
+    steps_per_job = CHAIN_STEPS
+
+
+class DbosTree(DbosOneStep):
+    """One workflow per job that starts others, waits for them and goes on."""
+
+    workflow = "tree"
+
+    def __init__(self, servers: Servers, python: Path, children: int) -> None:
+        super().__init__(servers, python)
+        self.steps_per_job = tree_steps(children)
+        self._environment["BENCH_CHILDREN"] = str(children)
+        self.notes += (
+            "; the branches are child workflows started with `DBOS.start_workflow` in the same process, which spares "
+            "them the queue and the parent the polling for their results"
+        )

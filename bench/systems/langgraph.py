@@ -7,14 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg import sql
 
 from bench.contest import Contestant
 from bench.program import Program
+from bench.programs.job import CHAIN_STEPS, LAST_STEPS, tree_steps
 from bench.servers import Servers
 
 
 class LanggraphOneStep(Contestant):
     """One process with a pool of threads; one graph run of one node per job."""
+
+    graph = "answer"
+    last_step = 1
+    """The number of the checkpoint after the last node; the input has one too, before the first."""
 
     def __init__(
         self,
@@ -33,6 +39,7 @@ class LanggraphOneStep(Contestant):
             "BENCH_DATABASE_URL": self.database_url,
             "BENCH_THREADS": str(threads),
             "BENCH_DURABILITY": durability,
+            "BENCH_GRAPH": self.graph,
         }
         self.notes = (
             f"one process, {threads} threads on a connection pool, one `PostgresSaver` per thread (a shared one locks"
@@ -42,7 +49,16 @@ class LanggraphOneStep(Contestant):
         self._watch: psycopg.Connection[Any] | None = None
 
     def start(self) -> None:
+        self._empty()
         self.submitter = Program("langgraph_program", python=self._python, environment=self._environment)
+
+    def _empty(self) -> None:
+        """Counting the finished reads all checkpoints: it must not cost a later round more than the first."""
+        with psycopg.connect(self.database_url, autocommit=True) as connection:
+            for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes"):
+                found = connection.execute("SELECT to_regclass(%s)", (table,)).fetchone()
+                if found is not None and found[0] is not None:
+                    connection.execute(sql.SQL("TRUNCATE {}").format(sql.Identifier(table)))
 
     def stop(self) -> None:
         if self.submitter is not None:
@@ -63,6 +79,28 @@ class LanggraphOneStep(Contestant):
     def finished(self) -> int:
         if self._watch is None:
             self._watch = psycopg.connect(self.database_url, autocommit=True)
-        # The checkpoint after the only node; the input has another, before it.
-        row = self._watch.execute("SELECT count(*) FROM checkpoints WHERE metadata->>'step' = '1'").fetchone()
+        row = self._watch.execute(
+            "SELECT count(*) FROM checkpoints WHERE checkpoint_ns = '' AND metadata->>'step' = %s",
+            (str(self.last_step),),
+        ).fetchone()
         return int(row[0]) if row else 0
+
+
+class LanggraphChain(LanggraphOneStep):
+    """One graph of several nodes, one after the other, per job."""
+
+    graph = "chain"
+    steps_per_job = last_step = CHAIN_STEPS
+
+
+class LanggraphTree(LanggraphOneStep):
+    """One graph per job that sends its branches to a subgraph and goes on when all are back."""
+
+    graph = "tree"
+    last_step = 1 + LAST_STEPS
+
+    def __init__(self, servers: Servers, python: Path, children: int) -> None:
+        super().__init__(servers, python)
+        self.steps_per_job = tree_steps(children)
+        self._environment["BENCH_CHILDREN"] = str(children)
+        self.notes += "; the branches are `Send`s to a subgraph, which has checkpoints of its own; `max_concurrency` 8"

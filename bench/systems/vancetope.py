@@ -13,7 +13,7 @@ import psycopg
 
 from bench.contest import SUBMIT_THREADS, Contestant
 from bench.program import Program
-from bench.programs.job import ANSWER
+from bench.programs.job import ANSWER, child_goal, tree_steps
 from bench.servers import Servers
 from tasks.dev import migrate
 from tasks.dev.celery_processes import APPLICATION, CeleryProcess, worker_command
@@ -23,6 +23,7 @@ class Vancetope(Contestant):
     """One worker; jobs are jeltz processes answered by the scripted provider in no time."""
 
     replies: Sequence[Mapping[str, Any]] = ({"json": ANSWER},)
+    children = 0
 
     def __init__(
         self,
@@ -60,9 +61,13 @@ class Vancetope(Contestant):
         self._watch: psycopg.Connection[Any] | None = None
 
     def _write_script(self) -> Path:
-        path = self.servers.folder / f"script-{self.steps_per_job}.json"
-        path.write_text(json.dumps({"rules": [{"replies": [dict(reply) for reply in self.replies]}]}))
+        path = self.servers.folder / f"script-{type(self).__name__}-{self.children}.json"
+        path.write_text(json.dumps({"rules": self.rules()}))
         return path
+
+    def rules(self) -> list[dict[str, Any]]:
+        """What the scripted provider answers."""
+        return [{"replies": [dict(reply) for reply in self.replies]}]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -83,7 +88,11 @@ class Vancetope(Contestant):
         self._worker = CeleryProcess("worker", [*self._command_prefix, *command], self.environment, self._log.append)
         self._worker.start()
         self.submitter = Program(
-            "vancetope_submit", str(self.batch), str(self.submit_threads), environment=self.environment
+            "vancetope_submit",
+            str(self.batch),
+            str(self.submit_threads),
+            str(self.children),
+            environment=self.environment,
         )
 
     def stop(self) -> None:
@@ -100,6 +109,7 @@ class Vancetope(Contestant):
         if self._watch is not None:
             self._watch.close()
             self._watch = None
+        self.servers.release_redis(self.redis_url)
 
     def last_words(self) -> str:
         return "\n".join(self._log)
@@ -118,3 +128,34 @@ class VancetopeFourTurns(Vancetope):
     """Jobs of four turns: three answers that do not fit the schema, each corrected in a turn of its own, then one."""
 
     replies = ({"text": "no idea"}, {"json": {"userId": 7}}, {"json": {"action": "login"}}, {"json": ANSWER})
+
+
+class VancetopeTree(Vancetope):
+    """Marvin processes: a plan whose root is split once, branches of three phases, and the root's own conclusion."""
+
+    def __init__(self, servers: Servers, children: int, *, name: str, burst: int = 1) -> None:
+        self.children = children
+        super().__init__(servers, name=name, burst=burst)
+        self.steps_per_job = tree_steps(children)
+        self.notes += (
+            f"; a Marvin plan of {children + 1} nodes with the bundled recipe (calls counted against its budget), all "
+            "branches due at once. Splitting and joining are two turns more, which count as steps for nobody"
+        )
+
+    def rules(self) -> list[dict[str, Any]]:
+        return tree_rules(self.children)
+
+
+def tree_rules(children: int) -> list[dict[str, Any]]:
+    """What a model says in a plan whose root is split once, and whose other nodes are small."""
+    tasks = [{"goal": child_goal(number), "taskKind": "WORKER"} for number in range(children)]
+    on = {"action": "PROCEED_TO_CONCLUDE", "reason": "small"}
+    split = {"action": "NEEDS_SUBTASKS", "newTasks": tasks, "reason": "one each"}
+    return [
+        # Only nodes below the root are told the goal of the whole.
+        {"when": {"schema": "scope", "lacks": "The goal of the whole plan"}, "reply": {"json": split}},
+        {"when": {"schema": "scope"}, "reply": {"json": on}},
+        {"when": {"schema": "post_children"}, "reply": {"json": on}},
+        {"when": {"schema": "conclude"}, "reply": {"json": {"result": json.dumps(ANSWER), "reason": "read"}}},
+        {"when": {"schema": "validate"}, "reply": {"json": {"verdict": "PASS", "issues": [], "reason": "right"}}},
+    ]

@@ -35,7 +35,7 @@ class PhaseLine:
 class DraftNode:
     """A settled node, as it is *after* the turn that settled it: the draft shows the same counters as the node.
 
-    ``position_path``: see :func:`child_position`. ``completed_at``: ISO 8601, from the database's clock.
+    ``position_path``: see :func:`child_position`.
     """
 
     process_id: str
@@ -47,18 +47,21 @@ class DraftNode:
     current_phase: str
     result: str | None
     counters: Mapping[str, int] = field(default_factory=dict)
-    completed_at: str | None = None
     history: Sequence[PhaseLine] = ()
     audit_warning: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A document to write over whatever an earlier run of the node left there."""
+    """A document to write over whatever an earlier run of the node left there.
+
+    time_at: where the time of the commit belongs in ``content``, as the value of ``completedAt``.
+    """
 
     path: str
     title: str
     content: str
+    time_at: int
 
 
 def child_position(parent: str, order_key: Sequence[int]) -> str:
@@ -87,11 +90,13 @@ def draft_of(node: DraftNode) -> Draft | None:
     if node.task_kind != "WORKER" or node.status != "DONE" or not node.result or not node.result.strip():
         return None
     path = draft_path(node.process_id, node.position_path, node.goal)
-    lines = ["---", *_front_matter(node), "---", "", _BROKEN.sub("\ufffd", node.result)]
-    return Draft(path=path, title=_one_line(node.goal)[:80], content="\n".join(lines))
+    head = "\n".join(["---", *_fields(node), 'completedAt: "'])
+    rest = ['"', *_history(node), "---", "", _BROKEN.sub("\ufffd", node.result)]
+    content = head + "\n".join(rest)
+    return Draft(path=path, title=_one_line(node.goal)[:80], content=content, time_at=len(head))
 
 
-def _front_matter(node: DraftNode) -> list[str]:
+def _fields(node: DraftNode) -> list[str]:
     fields: dict[str, object] = {
         "nodeId": node.node_id,
         "processId": node.process_id,
@@ -101,10 +106,13 @@ def _front_matter(node: DraftNode) -> list[str]:
         "status": node.status,
         "currentPhase": node.current_phase,
         **dict(node.counters),
-        "completedAt": node.completed_at,
         "validatorAuditWarning": node.audit_warning,
     }
-    lines = [f"{key}: {_scalar(value)}" for key, value in fields.items() if value is not None]
+    return [f"{key}: {_scalar(value)}" for key, value in fields.items() if value is not None]
+
+
+def _history(node: DraftNode) -> list[str]:
+    lines = []
     shown = list(node.history)[-MAX_HISTORY:]
     if len(shown) < len(node.history):
         lines.append(f"phaseHistoryOmitted: {len(node.history) - len(shown)}")

@@ -115,6 +115,18 @@ class Ford:
     first_phase = FordPhase.ASK.value
     history = 0
     """The conversation is in the cursor, bounded; the history is for people."""
+    param_names = frozenset(
+        {
+            "conversationChars",
+            "lang",
+            "maxOutputTokens",
+            "maxRoundTrips",
+            "model",
+            "prompt",
+            "toolResultChars",
+            "toolSeconds",
+        }
+    )
 
     def __init__(self, tools: Iterable[ToolSpec] = ()) -> None:
         """tools: those of the installation; a recipe may narrow them with ``allowedTools``."""
@@ -122,7 +134,8 @@ class Ford:
 
     def offered(self, recipe: Recipe) -> tuple[ToolSpec, ...]:
         """The tools a process of ``recipe`` may use, in the installation's order."""
-        wanted = {spec.name for spec in self._tools} if recipe.allowed_tools is None else set(recipe.allowed_tools)
+        free = {spec.name for spec in self._tools if not spec.by_name_only}
+        wanted = free if recipe.allowed_tools is None else set(recipe.allowed_tools)
         wanted = (wanted | set(recipe.allowed_tools_add)) - set(recipe.allowed_tools_remove)
         return tuple(spec for spec in self._tools if spec.name in wanted)
 

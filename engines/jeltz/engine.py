@@ -107,6 +107,7 @@ class Jeltz:
     first_phase = ANSWER
     history = 0
     """The cursor holds what the next attempt needs; the history is for people."""
+    param_names = frozenset({"prompt", "schema", "maxAttempts", "model", "temperature", "maxOutputTokens", "lang"})
 
     def prepare(self, view: View) -> Need:
         state = JeltzState.from_cursor(view.node.cursor)

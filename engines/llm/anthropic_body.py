@@ -13,6 +13,7 @@ from typing import Any
 
 from engines.llm.base import Message, StructuredPath, ToolSpec
 from engines.llm.wire import Call
+from engines.structured.native import stable
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ def build_body(call: Call) -> dict[str, Any]:
     output: dict[str, Any] = {}
     body: dict[str, Any] = {"model": call.candidate.model, "stream": True, "max_tokens": call.max_output}
     if call.native is not None:
-        schema = canonical(call.native.schema)
+        schema = stable(call.native.schema)
         if sends_tool(call):
             tools.append({"name": call.native.name, "description": _ANSWER_TOOL, "input_schema": schema})
         else:
@@ -117,7 +118,7 @@ def _thinking(call: Call, body: dict[str, Any], output: dict[str, Any], *, force
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.description, "input_schema": canonical(tool.parameters)}
+    return {"name": tool.name, "description": tool.description, "input_schema": stable(tool.parameters)}
 
 
 def _after_system(messages: Iterable[Message]) -> int:

@@ -92,11 +92,15 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """A tool offered to the model; ``parameters`` is a JSON Schema object."""
+    """A tool offered to the model; ``parameters`` is a JSON Schema object.
+
+    by_name_only: offered only where it is allowed by its name, never as one of all.
+    """
 
     name: str
     description: str
     parameters: dict[str, Any]
+    by_name_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

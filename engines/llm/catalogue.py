@@ -193,6 +193,9 @@ class Catalogue:
         provider, colon, model = name.partition(":")
         return (provider, model) if colon and model and provider in self.providers else None
 
+    def unknown_provider(self, name: str) -> str:
+        return _unknown("provider", name, self.providers)
+
     def unknown_alias(self, name: str) -> str:
         return _unknown("alias", name, self.aliases)
 

@@ -128,8 +128,8 @@ class Selection:
         usable = [owner for owner in owners if self.usable(owner)]
         if usable:
             return [self._catalogue.candidate(owner, name) for owner in usable]
-        if self._config.default_provider in self._catalogue.providers:
-            return self._concrete(str(self._config.default_provider), name, notes, explicit=False)
+        if self._config.default_provider:
+            return self._concrete(self._known(self._config.default_provider), name, notes, explicit=False)
         if not owners and self.usable(COMPATIBLE):
             return [self._catalogue.candidate(COMPATIBLE, name)]
         missing = f"needs {self._need(owners[0])}" if owners else "no such model here; write provider:model"
@@ -153,9 +153,18 @@ class Selection:
 
     def _own_default(self) -> str:
         provider, model = self._config.default_provider, self._config.default_model
+        if provider:
+            self._known(provider)
         if provider and model:
             return f"{provider}:{model}"
         return f"{provider}:default" if provider else str(model)
+
+    def _known(self, provider: str) -> str:
+        """``provider`` when there is one of this name. A misspelt default must not quietly mean another one."""
+        if provider not in self._catalogue.providers:
+            advice = f"VANCETOPE_DEFAULT_PROVIDER: {self._catalogue.unknown_provider(provider)}"
+            raise LlmError(ErrorKind.NOT_CONFIGURED, advice)
+        return provider
 
     def _concrete(self, provider: str, model: str, notes: list[str], *, explicit: bool) -> list[Candidate]:
         spec = self._catalogue.providers[provider]

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from engines.errors import RecipeError
 from engines.marvin.outputs import RecipeCall
-from engines.recipes.model import normalise_name
+from engines.recipes.model import recipe_key
 from engines.structured.text import quote_all
 
 ENGINE_NAME = "marvin"
@@ -24,32 +23,25 @@ def available_recipes(params: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for entry in names if isinstance(entry, str) and (name := recipe_key(entry))))
 
 
-def recipe_key(name: str) -> str:
-    """``name`` as recipes are found by it; a text that is no recipe's name, trimmed and in lower case."""
-    try:
-        return normalise_name(name)
-    except RecipeError:
-        return name.strip().lower()
-
-
 def refusal(
     call: RecipeCall,
     *,
     available: Collection[str],
     engine: str | None,
     own_recipe: str,
+    problem: str | None = None,
 ) -> str | None:
     """Why ``call`` is not made, as the text that takes the reply's place; ``None`` when it may be made.
 
     available: of :func:`available_recipes`. engine: of the recipe the name resolves to, ``None`` when there is none.
-    own_recipe: the recipe of the running process.
+    own_recipe: the recipe of the running process. problem: why the name resolves to none.
     """
     name = recipe_key(call.recipe)
     if name not in available:
         choice = f"available are {quote_all(available)}" if available else "no recipe is available to this plan"
         return _marker(name, f"refused: it is not among the recipes of this plan; {choice}")
     if engine is None:
-        return _marker(name, "refused: there is no such recipe")
+        return _marker(name, f"refused: {problem or 'there is no such recipe'}")
     if engine.strip().lower() == ENGINE_NAME:
         return _marker(name, f"refused: it runs the engine {ENGINE_NAME}, and plans do not call plans")
     if name == recipe_key(own_recipe):

@@ -7,8 +7,9 @@ from typing import Any, Final, assert_never
 
 from engines.base import Abandoned, AskModel, BudgetSpent, Decided, ModelFailed, ModelReplied, Need, Outcome, ToolsRan
 from engines.errors import TemplateError
-from engines.llm.base import LlmReply, LlmRequest, StopKind
+from engines.llm.base import ErrorKind, LlmReply, LlmRequest, StopKind
 from engines.marvin.calls import ENGINE_NAME, WORKER_RECIPE, available_recipes
+from engines.marvin.caps import RANGES
 from engines.marvin.expansion import expanded, planned, wished_document
 from engines.marvin.machine import decide
 from engines.marvin.material import gathered
@@ -25,6 +26,7 @@ from models.transition import Transition
 
 # Where nobody said how long an answer may be, the first attempt after a cut asks for this much.
 _FIRST_RAISED_LIMIT: Final = 8_192
+_TOO_LONG: Final = (ErrorKind.CONTEXT_TOO_LONG, ErrorKind.REQUEST_TOO_LARGE)
 _NO_GOAL: Final = "goal: is blank; it must say in words what the plan is for"
 
 
@@ -37,6 +39,15 @@ class Marvin:
     """Every call is put together anew; what a node has gathered is in its cursor, its calls and its children."""
     root_kind = TaskKind.WORKER.value
     own_recipes = (WORKER_RECIPE,)
+    param_names = frozenset(limit.name for limit in RANGES.values()) | {
+        "availableRecipes",
+        "defaultExecutionMode",
+        "defaultExecutionModePerKind",
+        "lang",
+        "maxOutputTokens",
+        "model",
+        "owner",
+    }
 
     def called_recipes(self, params: Mapping[str, Any]) -> tuple[str, ...]:
         return available_recipes(params)
@@ -98,7 +109,8 @@ def _event(at: Surroundings, outcome: Outcome) -> PhaseOutput | Event:
         case ModelReplied():
             return _read(at, outcome.reply)
         case ModelFailed():
-            return CallFailed(message=f"{outcome.error.kind.value}: {outcome.error.message}")
+            error = outcome.error
+            return CallFailed(message=f"{error.kind.value}: {error.message}", too_long=error.kind in _TOO_LONG)
         case BudgetSpent():
             return NoCallAllowed(why=outcome.limit, material=gathered(at.findings, outcome.limit))
         case ToolsRan():

@@ -15,13 +15,14 @@ from engines.documents.expand import ChildPlan, ExpandContext, expand
 from engines.documents.parse import parse_document
 from engines.documents.spec import read_expand_spec
 from engines.errors import EngineError
+from engines.marvin.machine import NOTHING_CREATED, no_room, with_hints
 from engines.marvin.outputs import NewTask
 from engines.marvin.report import collected
 from engines.marvin.surroundings import Surroundings
 from engines.marvin.transitions import EXPAND, RESULT, failed, spawned
 from engines.marvin.words import Phase, TaskKind
-from models.records import DocumentWish
-from models.transition import PhaseNote, Transition, WriteArtifact, fan_out, finish
+from models.records import DocumentWish, Reason
+from models.transition import PhaseNote, Transition, WriteArtifact, advance, fan_out, finish
 
 
 def wished_document(at: Surroundings) -> DocumentWish | None:
@@ -50,11 +51,22 @@ def expanded(at: Surroundings) -> Transition:
 
 
 def planned(at: Surroundings) -> Transition:
-    """The first turn of a WORKER that stands for a branch of a document: first its branches, then POST_CHILDREN."""
-    state = replace(at.cursor.state, phase=Phase.POST_CHILDREN, post_children_rounds=1)
+    """The first turn of a WORKER that stands for a branch of a document: first its branches, then POST_CHILDREN.
+
+    When the document was read there was room for all of them; what other nodes have taken since is missing here.
+    """
+    room = max(0, at.caps.max_tree_nodes - at.plan.node_count)
+    plans = [_plan(raw) for raw in at.cursor.planned]
+    left_out = [plan.goal for plan in plans[room:]]
+    state = with_hints(at.cursor.state, [no_room(left_out)] if left_out else [])
+    if room == 0:
+        state = replace(with_hints(state, [NOTHING_CREATED]), phase=Phase.CONCLUDE)
+        cursor = replace(at.cursor, state=state, planned=())
+        note = PhaseNote(phase=at.view.node.phase, iteration=1, output={"childCount": 0}, forced=True)
+        return advance(Phase.CONCLUDE.value, cursor.to_json(), note=note, reason=Reason.FORCED)
+    state = replace(state, phase=Phase.POST_CHILDREN, post_children_rounds=1)
     branch = replace(at, cursor=replace(at.cursor, state=state, planned=()))
-    plans = tuple(_plan(raw) for raw in at.cursor.planned)
-    return _fan_out(branch, plans, TaskKind.WORKER, Phase.POST_CHILDREN.value)
+    return _fan_out(branch, plans[:room], TaskKind.WORKER, Phase.POST_CHILDREN.value)
 
 
 def _plans(at: Surroundings) -> tuple[ChildPlan, ...]:

@@ -7,7 +7,7 @@ fails a node, it forces the next best step and says so in the hints (for the mod
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -42,6 +42,7 @@ from engines.marvin.words import Phase, PostChildrenAction, ScopeAction, TaskKin
 MAX_HINTS = 20
 HINT_CHARS = 1_000
 FAILURE_CHARS = 2_000
+NOTHING_CREATED: Final = "No subtask was created: do the work yourself, as far as it goes."
 _TASK_CHARS = 80
 
 
@@ -75,8 +76,13 @@ def decide(state: MarvinState, output: PhaseOutput | Event, caps: Caps, place: P
     match output:
         case Unreadable():
             return _correct(state, output, caps)
+        case CallFailed() if output.too_long and not state.short:
+            # What is left of an unreadable answer goes first: quoting it may be what made the prompt too long.
+            rejected = state.rejected and replace(state.rejected, excerpt="")
+            return Correct(message=output.message, state=replace(state, short=True, rejected=rejected))
         case CallFailed():
-            return _fail(state, f"{state.phase} call failed: {output.message}")
+            shortened = ", with the shortened prompt too" if output.too_long else ""
+            return _fail(state, f"{state.phase} call failed{shortened}: {output.message}")
         case NoCallAllowed():
             return _end_early(state, output, place)
     if output.phase is not state.phase:
@@ -122,16 +128,15 @@ def _spawn(at: _Situation) -> Step:
     room = max(0, at.caps.max_tree_nodes - at.place.node_count)
     tasks, homeless = fresh[:room], fresh[room:]
     hints = [
-        f'The subtask "{_short(task)}" was not created: it repeats another subtask or the goal above it.'
+        f'The subtask "{_short(task.goal)}" was not created: it repeats another subtask or the goal above it.'
         for task in repeated
     ]
     if homeless:
-        names = "; ".join(_short(task) for task in homeless[:10])
-        hints.append(f"{len(homeless)} subtasks were not created, because the tree is full: {names}")
+        hints.append(no_room([task.goal for task in homeless]))
     if not tasks:
-        return _force_conclusion(at, *hints, "No subtask was created: do the work yourself, as far as it goes.")
+        return _force_conclusion(at, *hints, NOTHING_CREATED)
     after = replace(at.state, phase=Phase.POST_CHILDREN, post_children_rounds=at.state.post_children_rounds + 1)
-    return Spawn(tasks=tasks, refused=len(repeated) + len(homeless), state=_with_hints(after, hints))
+    return Spawn(tasks=tasks, refused=len(repeated) + len(homeless), state=with_hints(after, hints))
 
 
 def _ask(at: _Situation) -> Step:
@@ -173,7 +178,7 @@ def _hard_fail(at: _Situation) -> Step:
 
 
 def _retry(at: _Situation) -> Step:
-    criticised = _with_hints(at.state, _critique(at.review))
+    criticised = with_hints(at.state, _critique(at.review))
     if at.state.conclude_retries >= at.caps.conclude_retries:
         return _accept(criticised, at.place, f"accepted after {at.caps.conclude_retries} retries of the conclusion")
     after = replace(criticised, phase=Phase.CONCLUDE, conclude_retries=at.state.conclude_retries + 1)
@@ -185,10 +190,10 @@ def _more_data(at: _Situation) -> Step:
     if state.reflect_iter >= at.caps.reflect or state.need_more_data_iter >= at.caps.need_more_data:
         # Nothing more can be gathered; what is left is to conclude again, in knowledge of what is missing.
         note = "No further data can be gathered: work with what there is, and say what is missing."
-        step = _retry(replace(at, state=_with_hints(state, [note])))
+        step = _retry(replace(at, state=with_hints(state, [note])))
         return replace(step, forced=True) if isinstance(step, GoTo) else step
     after = replace(
-        _with_hints(state, _critique(at.review)),
+        with_hints(state, _critique(at.review)),
         phase=Phase.REFLECT,
         reflect_iter=state.reflect_iter + 1,
         need_more_data_iter=state.need_more_data_iter + 1,
@@ -268,7 +273,7 @@ def _fail(state: MarvinState, reason: str) -> Fail:
 
 
 def _force_conclusion(at: _Situation, *hints: str) -> GoTo:
-    after = replace(_with_hints(at.state, hints), phase=Phase.CONCLUDE)
+    after = replace(with_hints(at.state, hints), phase=Phase.CONCLUDE)
     return GoTo(phase=Phase.CONCLUDE, state=after, forced=True)
 
 
@@ -282,7 +287,13 @@ def _critique(review: ValidateOutput) -> list[str]:
     return hints
 
 
-def _with_hints(state: MarvinState, hints: Iterable[str]) -> MarvinState:
+def no_room(goals: Sequence[str]) -> str:
+    """The hint that names the subtasks for which the tree had no room."""
+    names = "; ".join(_short(goal) for goal in goals[:10])
+    return f"{len(goals)} subtasks were not created, because the tree is full: {names}"
+
+
+def with_hints(state: MarvinState, hints: Iterable[str]) -> MarvinState:
     """``state`` with ``hints`` added: each once, each bounded, the newest kept."""
     bounded = (_cut(hint, HINT_CHARS) for hint in hints)
     return replace(state, hints=tuple(dict.fromkeys((*state.hints, *bounded)))[-MAX_HINTS:])
@@ -308,8 +319,8 @@ def _sense(goal: str) -> str:
     return " ".join(goal.split()).casefold()
 
 
-def _short(task: NewTask) -> str:
-    return _cut(" ".join(task.goal.split()), _TASK_CHARS)
+def _short(goal: str) -> str:
+    return _cut(" ".join(goal.split()), _TASK_CHARS)
 
 
 def _cut(text: str, limit: int) -> str:

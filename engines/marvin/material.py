@@ -66,9 +66,12 @@ def reply_blocks(replies: Sequence[RecipeReply], limit: int, token: str) -> list
     ]
 
 
-def child_blocks(children: Sequence[ChildResult], token: str) -> list[str]:
-    """Each child's result between its own markers, cut at 4,000 characters, or less when there are very many."""
-    share = ALL_CHILD_RESULTS_CHARS // max(1, len(children))
+def child_blocks(children: Sequence[ChildResult], token: str, all_chars: int = ALL_CHILD_RESULTS_CHARS) -> list[str]:
+    """Each child's result between its own markers, cut at 4,000 characters, or less when there are very many.
+
+    all_chars: what they may take together, as long as each has its least.
+    """
+    share = all_chars // max(1, len(children))
     limit = max(MIN_CHILD_RESULT_CHARS, min(CHILD_RESULT_CHARS, share))
     return [
         fence(_child_text(child, limit), f"Child {child.label.lstrip('#')} ({child.status})", token)
@@ -82,14 +85,16 @@ def _child_text(child: ChildResult, limit: int) -> str:
     return f"Goal: {goal}\n{'Result' if child.status == 'DONE' else 'Reason'}: {said}"
 
 
-def answer_blocks(answers: Sequence[UserAnswer], token: str) -> list[str]:
-    """Each question with its answer between its own markers."""
-    return [fence(_answer_text(answer), f"Answer of {answer.answered_by or 'the user'}", token) for answer in answers]
+def answer_blocks(answers: Sequence[UserAnswer], token: str, chars: int = ANSWER_CHARS) -> list[str]:
+    """Each question with its answer between its own markers, the answer cut at ``chars``."""
+    return [
+        fence(_answer_text(answer, chars), f"Answer of {answer.answered_by or 'the user'}", token) for answer in answers
+    ]
 
 
-def _answer_text(answer: UserAnswer) -> str:
+def _answer_text(answer: UserAnswer, chars: int) -> str:
     question = excerpt(" ".join(answer.question.split()), GOAL_CHARS)
-    return f"Question: {question}\nAnswer: {cut(answer.answer, ANSWER_CHARS, 'the inbox')}"
+    return f"Question: {question}\nAnswer: {cut(answer.answer, chars, 'the inbox')}"
 
 
 def gathered(material: Material, why: str) -> str:

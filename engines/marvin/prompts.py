@@ -12,17 +12,41 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from engines.llm.base import Message
-from engines.marvin.material import Material, answer_blocks, child_blocks, cut, reply_blocks
+from engines.marvin.caps import RANGES
+from engines.marvin.material import (
+    ALL_CHILD_RESULTS_CHARS,
+    ANSWER_CHARS,
+    Material,
+    answer_blocks,
+    child_blocks,
+    cut,
+    reply_blocks,
+)
 from engines.marvin.schemas import schema_for
+from engines.marvin.snapshot import LIMIT_CHARS
 from engines.marvin.state import Rejected
 from engines.marvin.words import Phase
 from engines.recipes.fence import defuse, fence
 from engines.recipes.model import Recipe
 from engines.recipes.prompt import named_prompt, system_prompt
 
-GOAL_CHARS: Final = 20_000
-CONTEXT_CHARS: Final = 15_000
-CANDIDATE_CHARS: Final = 100_000
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """The most characters of each part of a prompt. ``children``: of all their results together."""
+
+    goal: int = 20_000
+    context: int = 15_000
+    candidate: int = 100_000
+    plan: int = LIMIT_CHARS
+    reply: int = RANGES["recipe_reply_chars"].high
+    children: int = ALL_CHILD_RESULTS_CHARS
+    answer: int = ANSWER_CHARS
+
+
+FULL: Final = Sizes()
+SHORT: Final = Sizes(goal=8_000, context=2_000, candidate=12_000, plan=1_200, reply=2_000, children=8_000, answer=1_000)
+"""For a model whose window the full prompt does not fit."""
 RECIPE_LINE_CHARS: Final = 200
 MAX_RECIPE_LINES: Final = 50
 
@@ -69,6 +93,7 @@ class PhaseView:
     """The node's depth as the depth limit counts it (``MarvinState.level``)."""
     max_depth: int = 5
     reply_chars: int = 8_000
+    sizes: Sizes = FULL
     material: Material = field(default_factory=Material)
     candidate: str | None = None
     hints: tuple[str, ...] = ()
@@ -128,9 +153,9 @@ def recipe_lines(recipes: Sequence[RecipeLine]) -> str:
 def _situation(view: PhaseView) -> Iterator[str]:
     if view.steering.strip() and view.phase is not Phase.VALIDATE:
         yield f"## About this plan\n{view.steering.strip()}"
-    yield f"## Goal of this node\n{fence(cut(view.goal, GOAL_CHARS, 'the node'), 'Goal', view.token)}"
+    yield f"## Goal of this node\n{fence(cut(view.goal, view.sizes.goal, 'the node'), 'Goal', view.token)}"
     if view.parent_context.strip() and view.phase is not Phase.VALIDATE:
-        context = cut(view.parent_context, CONTEXT_CHARS, "the parent's history")
+        context = cut(view.parent_context, view.sizes.context, "the parent's history")
         yield f"## Background from above\n{fence(context, 'Background', view.token)}"
     if view.phase in _CALLING:
         yield _recipe_section(view)
@@ -150,17 +175,17 @@ def _recipe_section(view: PhaseView) -> str:
 def _material(view: PhaseView) -> Iterator[str]:
     """A reviewer judges the candidate as its reader will: without the material it was made from."""
     if view.phase is not Phase.VALIDATE:
-        material = view.material
+        material, sizes = view.material, view.sizes
         for title, blocks in (
-            ("Replies of recipes", reply_blocks(material.replies, view.reply_chars, view.token)),
-            ("Results of the subtasks", child_blocks(material.children, view.token)),
-            ("Answers of people", answer_blocks(material.answers, view.token)),
+            ("Replies of recipes", reply_blocks(material.replies, min(view.reply_chars, sizes.reply), view.token)),
+            ("Results of the subtasks", child_blocks(material.children, view.token, sizes.children)),
+            ("Answers of people", answer_blocks(material.answers, view.token, sizes.answer)),
         ):
             if blocks:
                 yield "\n\n".join((f"## {title}", *blocks))
     if view.candidate is not None and view.phase in (Phase.REFLECT, Phase.CONCLUDE, Phase.VALIDATE):
         title = "Candidate" if view.phase is Phase.VALIDATE else "The last candidate, not accepted"
-        text = cut(view.candidate, CANDIDATE_CHARS, "the node")
+        text = cut(view.candidate, view.sizes.candidate, "the node")
         yield f"## {title}\n{fence(text, 'Candidate', view.token)}"
     if view.hints and view.phase is not Phase.VALIDATE:
         notes = "\n".join(f"- {' '.join(hint.split())}" for hint in view.hints)

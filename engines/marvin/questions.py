@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from engines.inbox.answers import AUTO_DEFAULT, Answer, default_answer
 from engines.inbox.words import Decision
+from engines.marvin.calls import ENGINE_NAME
 from engines.marvin.outputs import user_input_of
 from engines.marvin.surroundings import Surroundings, item_text
 from engines.marvin.transitions import ASK, RESULT, failed
@@ -66,7 +67,9 @@ def _asked(at: Surroundings) -> Transition:
         why = f"the question was not asked: its payload has {size:,} characters, at most {PAYLOAD_CHARS:,} are possible"
         return failed(at, at.cursor, why, {"error": why}, "invalid_question")
     given = default_answer(question.type, question.criticality, question.payload)
-    owner = at.view.process.params.get("owner")
+    process = at.view.process
+    named = process.params.get("owner")
+    owner = named.strip() if isinstance(named, str) and named.strip() else process.owner
     effect = AskUser(
         type=question.type.value,
         criticality=question.criticality.value,
@@ -74,7 +77,9 @@ def _asked(at: Surroundings) -> Transition:
         body=question.body[:BODY_CHARS],
         payload=question.payload,
         ttl_seconds=float(at.caps.inbox_ttl_seconds),
-        owner=owner.strip() if isinstance(owner, str) and owner.strip() else None,
+        originator=f"{ENGINE_NAME}:{process.id}",
+        tags=(ENGINE_NAME,),
+        owner=owner,
         answer=given.to_json() if given else None,
         answered_by=AUTO_DEFAULT if given else None,
     )

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Final
 
+from engines.marvin.payload import PlanNodePayload, PlanPayload
 from engines.recipes.fence import defuse
 from engines.structured.text import one_line
 from models.records import NodeStatus
@@ -23,6 +25,7 @@ SUMMARY_CHARS: Final = 200
 
 _TOP: Final = "┌─ LIVE PLAN (current state — supersedes any earlier view) ───────┐"
 _BOTTOM: Final = "└─ end of plan ───────────────────────────────────────────────────"
+_SIDE: Final = "│ "
 _HERE: Final = " [YOU ARE HERE]"
 _DEEPEST_INDENT: Final = 39
 """Levels below are not indented any further."""
@@ -75,25 +78,25 @@ def render_plan(nodes: Sequence[PlanNode], current_id: int | None, limit: int = 
     tree = _Tree.of(nodes, current_id)
     if tree.root is None:
         return _framed(["(no plan yet)"], padded=True)
-    everything = _View(frozenset(tree.depth), frozenset(tree.depth))
+    everything = _lines(tree, _View(frozenset(tree.depth), frozenset(tree.depth)))
     for padded in (True, False):
-        text = _framed(_lines(tree, everything), padded=padded)
+        text = _framed(everything, padded=padded)
         if len(text) <= limit:
             return text
     return _pruned(tree, limit)
 
 
-def plan_payload(nodes: Sequence[PlanNode]) -> dict[str, Any]:
-    """The plan for the progress channel: ``{"rootNode": {id, kind, title, status, children, meta}}``.
+def plan_payload(nodes: Sequence[PlanNode]) -> PlanPayload:
+    """The plan for the progress channel.
 
-    ``rootNode`` is ``None`` for an empty plan, ``children`` for a leaf. Kind and status are in lower case. ``meta`` has
-    ``position`` (from 0) and, where there is one, ``phase``, ``failureReason``, ``inboxItemId``, and ``hidden``: counts
-    of descendants that were not loaded.
+    ``children`` is ``None`` for a leaf. ``meta`` has ``position`` (from 0) and, where there is one, ``phase``,
+    ``failureReason``, ``inboxItemId``, ``awaiting`` (its subtasks are at work), and ``hidden``: counts of descendants
+    that were not loaded.
     """
     tree = _Tree.of(nodes, None)
     if tree.root is None:
         return {"rootNode": None}
-    made: dict[int, dict[str, Any]] = {}
+    made: dict[int, PlanNodePayload] = {}
     for node in reversed(list(tree.walk())):  # children before their parents: no recursion, whatever the depth
         children = [made[child.id] for child in tree.children.get(node.id, ())]
         made[node.id] = {
@@ -120,6 +123,8 @@ def _meta(node: PlanNode, position: int) -> dict[str, Any]:
         meta["failureReason"] = _flat(node.failure_reason, SUMMARY_CHARS)
     if node.inbox_item_id is not None:
         meta["inboxItemId"] = node.inbox_item_id
+    if node.awaiting:
+        meta["awaiting"] = True
     if node.below:
         meta["hidden"] = {status.value.lower(): count for status, count in node.below}
     return meta
@@ -140,6 +145,30 @@ class _Tree:
     depth: dict[int, int] = field(default_factory=dict)
     position: dict[int, int] = field(default_factory=dict)
     label: dict[int, str] = field(default_factory=dict)
+    # What fits is found by trying: a line is put together once, however many views it is shown in.
+    _lines: dict[tuple[int, bool, int], str] = field(default_factory=dict)
+    _seconds: dict[int, str] = field(default_factory=dict)
+
+    def line(self, node: PlanNode, *, bare: bool, title_chars: int) -> str:
+        """The node's line without the counts of what is hidden below it. bare: without status and title."""
+        found = self._lines.get((node.id, bare, title_chars))
+        if found is None:
+            status = "" if bare else f" ({_WORDS[node.shown_status]})"
+            goal = "" if bare else _flat(node.goal, title_chars)
+            title = f" — {goal}" if goal else ""
+            here = _HERE if self.current is not None and node.id == self.current.id else ""
+            found = f"{' ' * _indent(self.depth[node.id])}{self.label[node.id]}{status}{title}{here}"
+            self._lines[node.id, bare, title_chars] = found
+        return found
+
+    def second_line(self, node: PlanNode) -> str:
+        """What became of the node; empty while there is nothing to say."""
+        found = self._seconds.get(node.id)
+        if found is None:
+            text = "" if self.current is not None and node.id == self.current.id else _second_line(node)
+            found = f"{' ' * _summary_indent(self.depth[node.id])}└ {text}" if text else ""
+            self._seconds[node.id] = found
+        return found
 
     @classmethod
     def of(cls, nodes: Sequence[PlanNode], current_id: int | None) -> _Tree:
@@ -213,18 +242,14 @@ class _View:
 def _lines(tree: _Tree, view: _View) -> list[str]:
     lines: list[str] = []
     for node in _shown_nodes(tree, view.shown):
-        indent = " " * _indent(tree.depth[node.id])
-        is_current = tree.current is not None and node.id == tree.current.id
-        counts = _counts(_hidden(tree, node, view.shown)) if view.counts else ""
+        is_leaf = not node.below and not tree.children.get(node.id)
+        counts = "" if is_leaf or not view.counts else _counts(_hidden(tree, node, view.shown))
         # A branch far away is a label and its counts.
         is_bare = node.id in view.bare
-        status = "" if is_bare and counts else f" ({_WORDS[node.shown_status]})"
-        goal = "" if is_bare else _flat(node.goal, view.title_chars)
-        title = f" — {goal}" if goal else ""
-        lines.append(f"{indent}{tree.label[node.id]}{status}{title}{_HERE if is_current else ''}{counts}")
-        second = _second_line(node) if node.id in view.summaries and not is_current else ""
-        if second:
-            lines.append(f"{' ' * _summary_indent(tree.depth[node.id])}└ {second}")
+        line = tree.line(node, bare=is_bare, title_chars=view.title_chars)
+        lines.append(f"{line}{counts}" if counts or not is_bare else f"{line} ({_WORDS[node.shown_status]})")
+        if node.id in view.summaries and (second := tree.second_line(node)):
+            lines.append(second)
     return lines
 
 
@@ -276,7 +301,7 @@ def _flat(text: str, limit: int) -> str:
 
 def _framed(lines: Iterable[str], *, padded: bool) -> str:
     inner = len(_TOP) - 3
-    body = [f"│ {line:<{inner}}│" if padded else f"│ {line}" for line in lines]
+    body = [f"{_SIDE}{line:<{inner}}│" if padded else f"{_SIDE}{line}" for line in lines]
     return "\n".join((_TOP, *body, _BOTTOM))
 
 
@@ -287,9 +312,11 @@ def _pruned(tree: _Tree, limit: int) -> str:
     """The fullest of ever smaller views that fits."""
     path = frozenset(node.id for node in tree.path) or frozenset(node.id for node in (tree.root,) if node)
     near, far = _near(tree), _far(tree)
-    for bare in (frozenset[int](), frozenset(far)):
-        full = _View(path | set(near) | set(far), path | set(near), bare)
-        text = _framed(_lines(tree, full), padded=False)
+    shown = path | set(near) | set(far)
+    # The whole tree has been tried.
+    views = [frozenset[int]()] if len(shown) < len(tree.depth) else []
+    for bare in (*views, frozenset(far)) if far else views:
+        text = _framed(_lines(tree, _View(shown, path | set(near), bare)), padded=False)
         if len(text) <= limit:
             return text
     return _fitting(tree, path, near, far, limit) or _only_path(tree, limit)
@@ -324,16 +351,31 @@ def _fitting(tree: _Tree, path: frozenset[int], near: list[int], far: list[int],
         summaries = frozenset(number for number, second in chosen if second)
         return _framed(_lines(tree, _View(frozenset(shown), summaries, far_ids)), padded=False)
 
-    low, high = 0, len(options)
-    if len(text(0)) > limit:
+    shortest = text(0)
+    if len(shortest) > limit:
         return None
+    # By the lines' own lengths the first try is close to the place: only the counts of what is hidden differ.
+    nodes = {node.id: node for node in tree.walk()}
+    added = (_length(tree, nodes[number], second, number in far_ids) for number, second in options)
+    place = sum(length <= limit for length in accumulate(added, initial=len(shortest))) - 1
+    probes = [place + 1, place]
+    low, high, best = 0, len(options), shortest
     while low < high:
-        middle = (low + high + 1) // 2
-        if len(text(middle)) <= limit:
-            low = middle
+        middle = probes.pop() if probes else (low + high + 1) // 2
+        if not low < middle <= high:
+            continue
+        tried = text(middle)
+        if len(tried) <= limit:
+            low, best = middle, tried
         else:
             high = middle - 1
-    return text(low)
+    return best
+
+
+def _length(tree: _Tree, node: PlanNode, second: bool, bare: bool) -> int:
+    """What a node's line (or its ``second`` one) adds to a plan, the counts of what is hidden below it apart."""
+    line = tree.second_line(node) if second else tree.line(node, bare=bare, title_chars=TITLE_CHARS)
+    return len(f"{_SIDE}{line}\n") if line else 0
 
 
 def _only_path(tree: _Tree, limit: int) -> str:

@@ -48,6 +48,8 @@ class MarvinState:
     rejected: Rejected | None = None
     output_limit: int | None = None
     """Output tokens to ask for, after an answer that was cut off."""
+    short: bool = False
+    """A prompt of this node did not fit its model: from then on all are short ones, since material only grows."""
     candidate: str | None = None
     post_actions: tuple[PostAction, ...] = ()
     """Of the last CONCLUDE."""
@@ -88,6 +90,8 @@ class MarvinState:
             cursor["rejected"] = {"excerpt": self.rejected.excerpt, "correction": self.rejected.correction}
         if self.output_limit is not None:
             cursor["outputLimit"] = self.output_limit
+        if self.short:
+            cursor["short"] = True
         if self.candidate is not None:
             cursor["candidate"] = self.candidate
         if self.post_actions:
@@ -106,6 +110,7 @@ class MarvinState:
             phase=Phase(cursor.get("phase", Phase.SCOPE)),
             rejected=Rejected(**rejected) if rejected else None,
             output_limit=cursor.get("outputLimit"),
+            short=cursor.get("short", False),
             candidate=cursor.get("candidate"),
             post_actions=tuple(PostAction.model_validate(action) for action in cursor.get("postActions", ())),
             hints=tuple(cursor.get("hints", ())),

@@ -52,9 +52,13 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFailed:
-    """The call failed and the retry policy has given up. ``message`` starts with the kind of failure."""
+    """The call failed and the retry policy has given up. ``message`` starts with the kind of failure.
+
+    too_long: the prompt does not fit the model; a shorter one might.
+    """
 
     message: str
+    too_long: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +145,8 @@ class Fail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correct:
-    """The same phase again: the answer was unreadable. ``state`` holds the correction; no phase counter moved."""
+    """The same phase again: the answer was unreadable, or the prompt too long. ``state`` says what is to be different;
+    no phase counter moved."""
 
     message: str
     state: MarvinState

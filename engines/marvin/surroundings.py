@@ -15,7 +15,7 @@ from engines.marvin.caps import Caps
 from engines.marvin.cursor import Asked, NodeCursor
 from engines.marvin.material import ChildResult, Material, RecipeReply, UserAnswer
 from engines.marvin.outputs import post_actions_of
-from engines.marvin.prompts import PhaseView, RecipeLine, phase_task
+from engines.marvin.prompts import FULL, SHORT, PhaseView, RecipeLine, phase_task
 from engines.marvin.snapshot import PlanNode, plan_labels, render_plan
 from engines.marvin.steps import Place
 from engines.recipes.model import Recipe
@@ -192,6 +192,7 @@ class Surroundings:
     def phase_view(self) -> PhaseView:
         """What the call of this turn is told. Raises ``TemplateError`` for a recipe whose prompt cannot be rendered."""
         state, caps = self.cursor.state, self.caps
+        sizes = SHORT if state.short else FULL
         steering = ""
         if self.is_root:
             name = f"{self.recipe.source}: promptPrefix"
@@ -205,7 +206,7 @@ class Surroundings:
             phase=state.phase,
             token=self.view.nonce,
             goal=self.goal,
-            plan=render_plan(self.plan_nodes, self.view.node.id),
+            plan=render_plan(self.plan_nodes, self.view.node.id, sizes.plan),
             iteration=state.iteration(),
             iteration_cap=state.iteration_cap(caps),
             task=phase_task(self.worker, state.phase, self.variables),
@@ -216,6 +217,7 @@ class Surroundings:
             level=state.level(self.view.node.depth),
             max_depth=caps.max_tree_depth,
             reply_chars=caps.recipe_reply_chars,
+            sizes=sizes,
             material=self.material,
             candidate=state.candidate,
             hints=state.hints,
@@ -241,6 +243,7 @@ def plan_nodes(rows: tuple[PlanRow, ...]) -> tuple[PlanNode, ...]:
             phase=row.phase,
             summary=row.summary,
             failure_reason=row.failure,
+            inbox_item_id=None if row.item_id is None else str(row.item_id),
             # Children are numbered from 0 as they are created; a longer key is a node put in between.
             index=row.order_key[0] + 1 if len(row.order_key) == 1 else None,
             below=tuple(sorted((Counter(dict(row.children)) - loaded.get(row.id, Counter())).items())),

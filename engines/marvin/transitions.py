@@ -9,7 +9,7 @@ from uuid import uuid5
 
 from engines.documents.actions import ActionContext, Rendered, run_actions
 from engines.documents.drafts import DraftNode, PhaseLine, child_position, draft_of
-from engines.marvin.calls import recipe_key, refusal
+from engines.marvin.calls import refusal
 from engines.marvin.cursor import Asked, NodeCursor
 from engines.marvin.material import gathered, reply_blocks
 from engines.marvin.modes import execution_mode
@@ -20,7 +20,8 @@ from engines.marvin.steps import Accept, AskUser, CallRecipe, Correct, Fail, GoT
 from engines.marvin.surroundings import Surroundings
 from engines.marvin.words import Phase, TaskKind
 from engines.recipes.cascade import effective_params
-from engines.recipes.snapshots import Callee, dumped
+from engines.recipes.model import recipe_key
+from engines.recipes.snapshots import Callee, dumped, why_unusable
 from models.records import CloseReason, Reason
 from models.transition import (
     AppendMessage,
@@ -144,7 +145,7 @@ def _ask(at: Surroundings, step: AskUser, cursor: NodeCursor, output: Any, messa
                         cursor=below.to_json())  # fmt: skip
     kept = gathered(at.own_material, "a person was asked instead")
     result: tuple[Effect, ...] = (WriteArtifact(key=RESULT, content=kept),) if kept else ()
-    effects = (*messages, *result, SpawnSibling(child=question))
+    effects = (*messages, *result, SpawnSibling(child=question, max_nodes=at.caps.max_tree_nodes))
     return finish(phase, cursor.to_json(), note=note, effects=effects, reason=Reason.ASKED)
 
 
@@ -161,6 +162,7 @@ def _call(
         available=at.available,
         engine=callee.recipe.engine if callee else None,
         own_recipe=at.view.process.recipe_name,
+        problem=why_unusable(at.view.process.recipe, name),
     )
     cursor = replace(cursor, asked=(*cursor.asked, Asked(recipe=name, marker=marker)))
     phase, note = step.state.phase.value, _note(at, output)
@@ -219,6 +221,8 @@ def _accepted(
         output = {**output, "postActionProblems": problems}
     reason = Reason.FORCED if step.forced else Reason.CONCLUDED
     note = _note(at, output, forced=step.forced)
+    # The result has its artifact: once more in the cursor it would be there for nobody.
+    cursor = replace(cursor, state=replace(step.state, candidate=None))
     return finish(step.state.phase.value, cursor.to_json(), note=note, effects=effects, reason=reason)
 
 
@@ -273,7 +277,9 @@ def _draft(at: Surroundings, step: Accept) -> tuple[WriteDocument, ...]:
     )
     if draft is None:
         return ()
-    return (WriteDocument(path=draft.path, kind="text", content=draft.content, title=draft.title),)
+    return (
+        WriteDocument(path=draft.path, kind="text", content=draft.content, title=draft.title, time_at=draft.time_at),
+    )
 
 
 def _camel(name: str) -> str:
@@ -289,7 +295,7 @@ def _messages(at: Surroundings) -> tuple[Effect, ...]:
     effects: list[Effect] = []
     state = at.cursor.state
     # The engine's first decision, whatever the number of the turn: the runner's retries take numbers too.
-    if at.is_root and state.phase is Phase.SCOPE and not state.corrections:
+    if at.is_root and state.phase is Phase.SCOPE and not state.corrections and not state.short:
         effects.append(AppendMessage(role="user", kind="prompt", content=at.goal))
     new = at.replies[at.cursor.mirrored :]
     blocks = reply_blocks(new, at.caps.recipe_reply_chars, at.view.nonce)

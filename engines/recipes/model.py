@@ -118,7 +118,8 @@ class Recipe(_Part):
 
 
 _FROM_OUTSIDE = frozenset({"name", "source", "warnings"})
-_PROMPT_KEYS = ("promptPrefix", "promptMode", "prompts", "examples", "limits")
+PROMPT_KEYS = ("promptPrefix", "promptMode", "prompts", "examples", "limits")
+"""Keys of a recipe that have no effect under its ``params``."""
 
 
 def _keys(model: type[BaseModel]) -> list[str]:
@@ -145,6 +146,14 @@ def normalise_name(name: str) -> str:
     if wrong is not None:
         raise RecipeError(f"{result!r} is no recipe name: {wrong!r} is not allowed (letters, digits, - _ .)")
     return result
+
+
+def recipe_key(name: str) -> str:
+    """``name`` as recipes are found by it; a text that is no recipe's name, trimmed and in lower case."""
+    try:
+        return normalise_name(name)
+    except RecipeError:
+        return name.strip().lower()
 
 
 @lru_cache(maxsize=256)
@@ -199,7 +208,7 @@ def _unknown(document: YamlText, path: Path) -> str:
 
 def _warnings(document: YamlText, data: dict[str, Any]) -> tuple[str, ...]:
     params = data.get("params")
-    misplaced = [key for key in _PROMPT_KEYS if isinstance(params, dict) and key in params]
+    misplaced = [key for key in PROMPT_KEYS if isinstance(params, dict) and key in params]
     return tuple(
         f"{document.where(('params', key))}: {key!r} under 'params' has no effect: move it to the top level"
         for key in misplaced

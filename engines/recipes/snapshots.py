@@ -9,6 +9,7 @@ from typing import Any, Final
 from engines.recipes.model import Recipe
 
 _KEY: Final = "snapshots"
+_UNUSABLE: Final = "unusable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +21,16 @@ class Callee:
     root_kind: str = "ROOT"
 
 
-def stored_recipe(recipe: Recipe, callees: Mapping[str, Callee]) -> dict[str, Any]:
-    """``recipe`` as it is stored with a process, together with ``callees`` by name."""
+def stored_recipe(
+    recipe: Recipe, callees: Mapping[str, Callee], unusable: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """``recipe`` as it is stored with a process, together with ``callees`` by name.
+
+    unusable: recipes that were named and cannot be called, with the reason.
+    """
     stored = _dumped(recipe)
+    if unusable:
+        stored[_UNUSABLE] = dict(unusable)
     if callees:
         stored[_KEY] = {
             name: {"recipe": _dumped(callee.recipe), "firstPhase": callee.first_phase, "rootKind": callee.root_kind}
@@ -33,7 +41,7 @@ def stored_recipe(recipe: Recipe, callees: Mapping[str, Callee]) -> dict[str, An
 
 def read_stored(stored: Mapping[str, Any]) -> tuple[Recipe, dict[str, Callee]]:
     """The recipe and the callees of :func:`stored_recipe`."""
-    own = {key: value for key, value in stored.items() if key != _KEY}
+    own = {key: value for key, value in stored.items() if key not in (_KEY, _UNUSABLE)}
     callees = {
         name: Callee(
             recipe=Recipe.model_validate(entry["recipe"]),
@@ -43,6 +51,12 @@ def read_stored(stored: Mapping[str, Any]) -> tuple[Recipe, dict[str, Callee]]:
         for name, entry in stored.get(_KEY, {}).items()
     }
     return Recipe.model_validate(own), callees
+
+
+def why_unusable(stored: Mapping[str, Any], name: str) -> str | None:
+    """Why the recipe ``name`` could not be stored with :func:`stored_recipe`; ``None`` when nobody said."""
+    reason = stored.get(_UNUSABLE, {}).get(name)
+    return reason if isinstance(reason, str) else None
 
 
 def dumped(callee: Callee) -> dict[str, Any]:

@@ -43,8 +43,7 @@ _LOOSE_KEYWORDS: Final = (
 class NativePlan:
     """How one schema is put to one provider.
 
-    path: the rung. sent_schema: a fresh dict with sorted keys, so that equal schemas are equal bytes (providers cache
-    compiled schemas by them); ``None`` when nothing is sent (PROMPT).
+    path: the rung. sent_schema: a fresh dict in the form of :func:`stable`; ``None`` when nothing is sent (PROMPT).
     held_locally: JSON pointers (into the caller's schema) of the keywords that only our validator holds; ``("",)``
     means the whole schema, as the provider promises nothing on that rung.
     reasons: why a higher rung was not taken, one line each; empty when the dialect's best rung was.
@@ -89,14 +88,14 @@ def plan_native(
         reasons.extend(form.reasons)
         rung = StructuredPath.LOOSE
     if rung is StructuredPath.LOOSE:
-        return NativePlan(rung, _sorted(_loose(schema.schema)), held_locally=("",), reasons=tuple(reasons))
+        return NativePlan(rung, stable(_loose(schema.schema)), held_locally=("",), reasons=tuple(reasons))
     return NativePlan(StructuredPath.PROMPT, None, held_locally=("",), reasons=tuple(reasons))
 
 
 def _strict_plan(schema: CompiledSchema, form: StrictForm) -> NativePlan:
     return NativePlan(
         StructuredPath.STRICT,
-        _sorted(form.schema),
+        stable(form.schema),
         held_locally=tuple(form.held_locally),
         _restores=schema.schema if form.introduced_nulls else None,
     )
@@ -136,8 +135,18 @@ def _without_nulls(schema: Any, value: Any) -> Any:
     return value if unchanged else kept
 
 
-def _sorted(value: Any) -> Any:
-    """A deep copy with every object's keys in order."""
-    if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(item) for item in value] if isinstance(value, list) else value
+def stable(schema: Any) -> Any:
+    """A deep copy with sorted keywords, so that equal schemas are equal bytes: providers cache by them.
+
+    Names under ``properties`` stay in their author's order: models write them in it, and a verdict is to follow its
+    reasons.
+    """
+    if isinstance(schema, list | tuple):
+        return [stable(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    copy = {key: stable(schema[key]) for key in sorted(schema)}
+    properties = schema.get("properties")
+    if isinstance(properties, dict):
+        copy["properties"] = {name: stable(item) for name, item in properties.items()}
+    return copy

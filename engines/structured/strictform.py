@@ -205,8 +205,7 @@ def _object(form: StrictForm, pointer: str, node: dict[str, Any], sent: dict[str
         )
         for name, item in properties.items()
     }
-    listed = properties if form.dialect.all_required else [name for name in required if name in properties]
-    sent["required"] = sorted(listed)
+    sent["required"] = [name for name in properties if form.dialect.all_required or name in required]
     sent["additionalProperties"] = False
 
 

@@ -50,7 +50,10 @@ class ToolContext:
 
 @runtime_checkable
 class Tool(Protocol):
-    """One tool. Instances are stateless and shared between threads."""
+    """One tool. Instances are stateless and shared between threads.
+
+    With a true attribute ``by_name_only`` it is offered only to recipes that allow it by its name.
+    """
 
     @property
     def name(self) -> str:

@@ -22,6 +22,8 @@ from engines.tools.docs import DocList, DocRead, DocWrite
 from engines.tools.guidance import DomainGuidance
 from engines.tools.jsonata import EvalJsonata
 from engines.tools.page import clean
+from engines.tools.pauses import Pauses
+from engines.tools.recipe_write import RecipeWrite
 from engines.tools.recipes import RecipeDescribe, RecipeList
 from engines.tools.valem_check import ValemCheck
 from engines.tools.web_fetch import WebFetch
@@ -61,7 +63,12 @@ class Registry:
     def specs(self) -> tuple[ToolSpec, ...]:
         """What a model is told of each tool that is there for everybody, in the order of registration."""
         return tuple(
-            ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters)
+            ToolSpec(
+                name=tool.name,
+                description=tool.description,
+                parameters=tool.parameters,
+                by_name_only=bool(getattr(tool, "by_name_only", False)),
+            )
             for tool in self._tools.values()
             if tool.name not in self._internal
         )
@@ -100,14 +107,18 @@ def bundled_tools(
     search_url: str | None = None,
     search_key: str | None = None,
     search_key_header: str = "Authorization",
+    pauses: Pauses | None = None,
     evaluator: Evaluator | None = None,
 ) -> tuple[Tool, ...]:
     """The tools that come along. ``web_search`` is one of them when there is a service to ask, ``eval_jsonata`` when
     there is an evaluator for expressions of strangers."""
-    search = [WebSearch(search_url, api_key=search_key, key_header=search_key_header)] if search_url else []
-    others = (WebFetch(), CurrentTime(), DocList(), DocRead(), DocWrite(), RecipeList(), RecipeDescribe())
+    search = (
+        [WebSearch(search_url, api_key=search_key, key_header=search_key_header, pauses=pauses)] if search_url else []
+    )
+    documents = (DocList(), DocRead(), DocWrite())
     evaluation = [EvalJsonata(evaluator)] if evaluator is not None else []
-    return (*search, *others, *evaluation)
+    others = (WebFetch(), CurrentTime(), *documents, RecipeList(), RecipeDescribe())
+    return (*search, *others, *evaluation, RecipeWrite())
 
 
 def internal_tools(evaluator: Evaluator) -> tuple[Tool, ...]:

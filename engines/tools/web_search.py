@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import threading
 import time
-from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote_plus
 
@@ -13,6 +12,7 @@ import requests
 
 from engines.tools.base import ToolContext, ToolResult, cut
 from engines.tools.page import clean
+from engines.tools.pauses import OwnPauses, Pauses
 
 _MAX_BYTES: Final = 1_000_000
 _MAX_SECONDS: Final = 20.0
@@ -27,7 +27,7 @@ _BUSY: Final = (
 
 class WebSearch:
     """Asks the search service. Too many requests, a captcha or an empty list are told as what they are, never as
-    "nothing exists"; after one the service is left alone for a while, without a request."""
+    "nothing exists"; after one the service is left alone for a while by all who share the pauses, without a request."""
 
     name = "web_search"
     description = (
@@ -50,18 +50,20 @@ class WebSearch:
         *,
         api_key: str | None = None,
         key_header: str = "Authorization",
-        clock: Callable[[], float] = time.monotonic,
+        pauses: Pauses | None = None,
     ) -> None:
-        """url: with ``{query}`` where the words go, for instance ``https://search.example/search?format=json&q={query}``."""
+        """url: with ``{query}`` where the words go, for instance ``https://search.example/search?format=json&q={query}``.
+
+        pauses: shared with whoever else asks this service; default: this process's own.
+        """
         self._url = url
         self._headers = {"Accept": "application/json", **({key_header: api_key} if api_key else {})}
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._again_at = 0.0
+        self._pauses = pauses or OwnPauses()
+        # By address and not by its text, which may hold a key.
+        self._service = f"web_search:{hashlib.sha256(url.encode()).hexdigest()[:16]}"
 
     def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        with self._lock:
-            left = self._again_at - self._clock()
+        left = self._pauses.left(self._service)
         if left > 0:
             return _busy(f"asked again before its pause of {left:.0f} more seconds was over")
         url = self._url.replace("{query}", quote_plus(str(arguments["query"]).strip()))
@@ -94,8 +96,7 @@ class WebSearch:
 
     def _pause(self, why: str, retry_after: str | None) -> ToolResult:
         asked = float(retry_after) if retry_after and retry_after.strip().isdecimal() else _PAUSE_SECONDS
-        with self._lock:
-            self._again_at = self._clock() + min(asked, _MAX_PAUSE_SECONDS)
+        self._pauses.pause(self._service, min(asked, _MAX_PAUSE_SECONDS))
         return _busy(why)
 
 

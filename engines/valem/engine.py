@@ -43,12 +43,13 @@ from engines.valem.machine import (
     decide,
 )
 from engines.valem.offer import Offer, guidance_tool, offer_of
-from engines.valem.params import Params, read_params
+from engines.valem.params import PARAM_NAMES, Params, read_params
 from engines.valem.requests import prompt_of, request_of
 from engines.valem.results import error_wrapper
 from engines.valem.schemas import SUBMIT_SPEC
 from engines.valem.transitions import said, transition_of
-from models.records import ModelWish, View
+from models.records import View
+from models.spec_records import ModelWish
 from models.transition import Transition
 
 _GRACE_SECONDS: Final = 20.0
@@ -63,6 +64,7 @@ class Valem:
     first_phase = ValemPhase.ASK.value
     history = 0
     """The cursor holds what the next turn needs; the history is for people."""
+    param_names = PARAM_NAMES
 
     def __init__(self, tools: Iterable[ToolSpec] = ()) -> None:
         """tools: those of the installation; a recipe chooses among them with ``allowedTools``."""

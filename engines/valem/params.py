@@ -13,6 +13,17 @@ from engines.valem.machine import MAX_RETRIES, MAX_RETRIES_HARD, MAX_ROUND_TRIPS
 from engines.valem.spec.identity import is_id
 from engines.valem.spec.parse import SpecParseError, parse_spec
 
+PARAM_NAMES: Final = frozenset(
+    {
+        *("task", "modelId", "domainDescription", "includeView", "spec", "expectedVersion", "evolutionRequest"),
+        *("prompt", "model", "lang", "maxRetries", "maxRetriesHard", "maxTokens", "maxTokensHard"),
+        *("generationTemperature", "repairTemperature", "repairTemperatureStep", "repairTemperatureMax"),
+        *("structuredOutput", "promptCache", "maxRoundTrips", "webFetchCalls", "webFetchChars", "webSearchCalls"),
+        *("webSearchResults", "evalCalls", "expressionTimeoutMs", "toolSeconds", "checkSeconds"),
+        *("conversationChars", "maxDescriptionChars"),
+    }
+)
+"""Every parameter the engine reads by itself."""
 DEFAULT_MODEL: Final = "default:analyze"
 MAX_DESCRIPTION_CHARS: Final = 5_000
 

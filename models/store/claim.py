@@ -40,7 +40,8 @@ claimed AS (
 )
 SELECT c.id, c.parent_id, c.depth, c.order_key, c.kind, c.goal, c.status, c.phase, c.cursor, c.transport, c.turn,
        c.losses, c.spawned_calls, c.fence, c.reserved_calls, c.reserved_tokens, c.reserved_cost_usd,
-       p.id, p.root_id, p.parent_node_id, p.tenant, p.project, p.engine, p.recipe_name, i.goal, i.params, i.recipe,
+       p.id, p.root_id, p.parent_node_id, p.tenant, p.project, p.owner, p.engine, p.recipe_name, i.goal,
+       i.params, i.recipe,
        root.max_calls IS NOT NULL OR root.max_tokens IS NOT NULL OR root.max_cost_usd IS NOT NULL,
        root.deadline_at, coalesce(root.deadline_at <= now(), false), p.priority, p.trace_context, p.callback,
        CASE WHEN %(history)s > 0 THEN (
@@ -81,15 +82,18 @@ SELECT m.node_id, m.turn, m.fence,
   LEFT JOIN processes root ON root.id = p.root_id
 """
 
+# Not waiting for the disk either: all nodes of a tree queue for this row, and each would hold it for the wait. What a
+# crash of the server can undo is the count of a call under way, no more than the claim before it.
 _RESERVE = """
-WITH root AS MATERIALIZED (
-  SELECT id FROM processes
-   WHERE id = %(root)s AND status <> 'CLOSED'
+WITH relaxed AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)),
+root AS MATERIALIZED (
+  SELECT processes.id FROM processes, relaxed
+   WHERE processes.id = %(root)s AND status <> 'CLOSED'
      AND (max_calls IS NULL OR used_calls + reserved_calls - %(had_calls)s + 1 <= max_calls)
      AND (max_tokens IS NULL OR used_tokens + reserved_tokens - %(had_tokens)s + %(tokens)s <= max_tokens)
      AND (max_cost_usd IS NULL
           OR used_cost_usd + reserved_cost_usd - %(had_cost)s::numeric + %(cost)s::numeric <= max_cost_usd)
-     FOR NO KEY UPDATE
+     FOR NO KEY UPDATE OF processes
 ), holder AS (
   -- The node decides under its own lock whether the lease still holds; only then do the root's counters move.
   UPDATE nodes n SET reserved_calls = 1, reserved_tokens = %(tokens)s, reserved_cost_usd = %(cost)s::numeric
@@ -182,19 +186,20 @@ def claim_turn(
         parent_node_id=row[19],
         tenant=row[20],
         project=row[21],
-        engine=row[22],
-        recipe_name=row[23],
-        goal=row[24],
-        params=row[25],
-        recipe=row[26],
-        limits_counted=row[27],
-        deadline_at=row[28],
-        overdue=row[29],
-        priority=row[30],
-        trace_context=row[31],
-        callback=row[32],
+        owner=row[22],
+        engine=row[23],
+        recipe_name=row[24],
+        goal=row[25],
+        params=row[26],
+        recipe=row[27],
+        limits_counted=row[28],
+        deadline_at=row[29],
+        overdue=row[30],
+        priority=row[31],
+        trace_context=row[32],
+        callback=row[33],
     )
-    messages = tuple(StoredMessage(role=role, kind=kind, content=content) for role, kind, content in row[33] or ())
+    messages = tuple(StoredMessage(role=role, kind=kind, content=content) for role, kind, content in row[34] or ())
     calls = _calls(database, node_id) if node.spawned_calls else ()
     return Claim(
         lease=Lease(node_id=node.id, turn=node.turn, fence=row[13], process_id=process.id, root_id=process.root_id),

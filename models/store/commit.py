@@ -38,7 +38,7 @@ HINT_GRACE_SECONDS = 5.0
 _IS_FULL = """
 SELECT 1 FROM processes p JOIN nodes n ON n.process_id = p.id
  WHERE n.id = %(node)s AND n.turn = %(turn)s AND n.fence = %(fence)s AND p.status <> 'CLOSED'
-   AND p.node_count + %(new_children)s > %(max_nodes)s
+   AND p.node_count + %(new_children)s + %(new_siblings)s > %(max_nodes)s
 """
 
 # What PostgreSQL answers when the values themselves are wrong: trying again would be refused again.
@@ -55,7 +55,7 @@ class BadTransition(ValueError):
 
 
 class TreeFull(Exception):
-    """The process has grown meanwhile and has no room for these children. Nothing was written; the lease still holds.
+    """The process has grown meanwhile and has no room for these nodes. Nothing was written; the lease still holds.
 
     Control flow: the engine decides again, seeing the tree as it is now.
     """
@@ -83,6 +83,7 @@ class _Effects:
     processes: list[dict[str, Any]]
     documents: dict[str, dict[str, Any]]
     child_mode: ChildMode | None = None
+    width: int | None = None
     max_nodes: int | None = None
     sibling: NewChild | None = None
     model: WriteModelSpec | None = None
@@ -107,18 +108,20 @@ def _sort_effects(transition: Transition) -> _Effects:
                     "title": effect.title,
                     "mime": effect.mime,
                     "content": effect.content,
+                    "time_at": effect.time_at,
                 }
             case WriteModelSpec():
                 found.model = effect
             case SpawnChildren():
                 found.child_mode = effect.mode
                 found.max_nodes = effect.max_nodes
-                width = 1 if effect.mode is ChildMode.SEQUENTIAL else effect.width or len(effect.children)
+                found.width = effect.width
                 ordered = sorted(effect.children, key=lambda child: child.order_key)
                 for place, child in enumerate(ordered):
-                    found.children.append(_child_row(child) | {"due": place < width})
+                    found.children.append(_child_row(child) | {"place": place})
             case SpawnSibling():
                 found.sibling = effect.child
+                found.max_nodes = effect.max_nodes
             case AskUser():
                 found.question = effect
             case WithdrawQuestion():
@@ -159,9 +162,9 @@ def _child_row(child: NewChild) -> dict[str, Any]:
 def commit_turn(
     database: Database, claim: Claim, step: Transition, *, call: CallRecord | None, elapsed_seconds: float
 ) -> Committed:
-    """Write what the turn decided. Raises :class:`StaleTurn` when the guard misses, and then nothing is written.
+    """Write what the turn decided, to the disk. Raises :class:`StaleTurn` when the guard misses: nothing is written.
 
-    Raises :class:`TreeFull` when there is no room for its children any more; nothing is written then either.
+    Raises :class:`TreeFull` when there is no room for its new nodes any more; nothing is written then either.
     Raises :class:`BadTransition` or ``NotStorable`` when the engine's decision cannot be written, whenever it is tried.
     Raises ``DatabaseUnavailable`` when the outcome is unknown: trying again is safe, and a second try of a commit that
     had landed raises :class:`StaleTurn`.
@@ -187,6 +190,7 @@ def commit_turn(
         "awaiting": step.awaiting_post_children,
         "child_mode": effects.child_mode,
         "new_children": len(effects.children),
+        "width": effects.width,
         "max_nodes": effects.max_nodes,
         "new_siblings": 0 if effects.sibling is None else 1,
         "new_calls": len(effects.processes),
@@ -240,6 +244,7 @@ def commit_turn(
         documents=bool(effects.documents),
         model=effects.model is not None,
         sibling=effects.sibling is not None,
+        parks=step.status is NodeStatus.WAITING and (step.delay_seconds is None or bool(effects.processes)),
         asks=effects.question is not None,
         withdraws=effects.withdraws,
         ledger=call is not None,
@@ -251,13 +256,18 @@ def commit_turn(
         raise BadTransition(f"PostgreSQL refuses the transition: {error.diag.message_primary}") from None
     if not rows:
         if effects.max_nodes is not None and database.statement(_IS_FULL, params):
-            raise TreeFull(f"process {view.process.id} has no room for {len(effects.children)} more nodes")
+            wanted = len(effects.children) or 1
+            raise TreeFull(f"process {view.process.id} has no room for {wanted} more nodes")
         raise StaleTurn(f"node {view.node.id} turn {claim.lease.turn}: the lease was lost, nothing was written")
+    if shape.shares_rows:
+        database.flush()
     return _committed(view, step, rows, closed=effects.close is not None)
 
 
 def _question_params(question: AskUser, cleaner: Cleaner) -> dict[str, Any]:
     return {
+        "question_originator": question.originator,
+        "question_tags": list(question.tags),
         "question_type": question.type,
         "question_criticality": question.criticality,
         "question_title": cleaner.text(question.title),

@@ -7,8 +7,21 @@ lock nodes, run before those it does not: items and documents.)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+
+# A node below the root that is at work: due, leased, or delayed; not one that is parked until a sub-process has closed.
+# The words of the index ``nodes_working_idx``, which is small however large the tree is.
+WORKING = "parent_id IS NOT NULL AND due_at IS NOT NULL AND (status <> 'WAITING' OR open_calls = 0)"
+
+
+def only_people(process: str, but: str = "NULL::bigint") -> str:
+    """SQL: nobody in the process is at work or waits for a sub-process. but: a node that does not count."""
+    own = f"process_id = {process} AND id IS DISTINCT FROM {but}"
+    return f"""NOT EXISTS (SELECT 1 FROM nodes WHERE {own} AND {WORKING})
+    AND NOT EXISTS (SELECT 1 FROM nodes WHERE {own} AND status = 'WAITING' AND open_calls > 0)
+    AND NOT EXISTS (SELECT 1 FROM nodes WHERE {own} AND depth = 0 AND due_at IS NOT NULL)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +41,24 @@ class Shape:
     documents: bool
     model: bool
     sibling: bool
+    parks: bool
     asks: bool
     withdraws: bool
     ledger: bool
+
+    @property
+    def may_block(self) -> bool:
+        """Whether this may be the last node at work of a process in which people are waited for."""
+        return self.settles and self.has_parent and not self.sibling
+
+    @property
+    def shares_rows(self) -> bool:
+        """Whether other nodes' commits want the same rows: the parent's counter of children, the root's budget.
+
+        Rows stay locked until the commit is on disk, so these would wait for the disk one after the other. Such a
+        commit is flushed in a step of its own instead (``Database.flush``), when its locks are gone: all at once.
+        """
+        return self.has_parent or (self.counted and not self.is_root)
 
 
 _MOVED = """moved AS (
@@ -74,9 +102,12 @@ _ARTIFACTS = """filed AS (
 
 _DOCUMENTS = """written AS (
   INSERT INTO documents (tenant, project, path, kind, title, mime, content, node_id)
-  SELECT owner.tenant, owner.project, d.path, d.kind, d.title, d.mime, d.content, moved.id
+  SELECT owner.tenant, owner.project, d.path, d.kind, d.title, d.mime,
+         CASE WHEN d.time_at IS NULL THEN d.content
+              ELSE left(d.content, d.time_at) || to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+                   || substr(d.content, d.time_at + 1) END, moved.id
     FROM moved, processes owner, json_to_recordset(%(documents)s::json)
-         AS d (path text, kind text, title text, mime text, content text)
+         AS d (path text, kind text, title text, mime text, content text, time_at int)
    WHERE owner.id = %(process)s ORDER BY d.path
   ON CONFLICT (tenant, project, path) DO UPDATE
      SET version = documents.version + 1, kind = excluded.kind, title = coalesce(excluded.title, documents.title),
@@ -101,12 +132,26 @@ _LEDGER = """ledger AS (
          %(call_stop)s, %(call_path)s, %(call_input)s, %(call_output)s, %(call_cache_read)s, %(call_cache_write)s,
          %(cost)s::numeric, %(call_latency)s, %(call_reached)s FROM moved)"""
 
+# How many of the children may be at work at once with those nodes of the process that are. The count is as old as this
+# statement; if somebody else has started nodes since (seen on the row that is locked), only the own place is handed on,
+# and later commits or the sweeper start the rest. So no two of them fill the same places.
+_ROOM = f"""room AS MATERIALIZED (
+  SELECT CASE WHEN %(child_mode)s::text = 'SEQUENTIAL' THEN 1 WHEN %(width)s::int IS NULL THEN 2147483647
+              WHEN p.fan_outs <> seen.fan_outs THEN 1
+              ELSE greatest(%(width)s::int - (SELECT count(*) FROM nodes
+                     WHERE process_id = %(process)s AND id <> %(node)s AND {WORKING}), 0) END AS places
+    FROM p, processes seen WHERE seen.id = %(process)s)"""
+
 _CHILDREN = """children AS (
-  INSERT INTO nodes (process_id, parent_id, order_key, depth, kind, goal, phase, cursor, due_at, next_hint_at)
+  INSERT INTO nodes (process_id, parent_id, order_key, depth, kind, goal, phase, cursor, due_at, next_hint_at,
+                     waits_for_place)
   SELECT %(process)s, moved.id, c.order_key, moved.depth + 1, c.kind, c.goal, c.phase, c.cursor,
-         CASE WHEN c.due THEN now() END, CASE WHEN c.due THEN now() + make_interval(secs => %(hint_grace)s) END
-    FROM moved, json_to_recordset(%(children)s::json)
-         AS c (order_key bigint[], kind text, goal text, phase text, cursor jsonb, due boolean)
+         CASE WHEN c.place < room.places THEN now() END,
+         CASE WHEN c.place < room.places THEN now() + make_interval(secs => %(hint_grace)s) END,
+         %(child_mode)s::text = 'PARALLEL' AND c.place >= room.places
+    FROM moved, room, json_to_recordset(%(children)s::json)
+         AS c (order_key bigint[], kind text, goal text, phase text, cursor jsonb, place int)
+   ORDER BY c.place
   RETURNING id, turn, due_at)"""
 
 # Right behind the node, whatever its parent's mode: in a sequential one it is this node's turn that has just ended.
@@ -122,9 +167,11 @@ _SIBLING = """siblings AS (
   SELECT moved.id, 'awaitingUserInputNode', siblings.id::text FROM moved, siblings)"""
 
 _QUESTION = """asked AS (
-  INSERT INTO inbox_items (tenant, project, process_id, node_id, type, criticality, title, body, payload, owner,
+  INSERT INTO inbox_items (tenant, project, process_id, node_id, originator, tags, type, criticality, title,
+                           body, payload, owner,
                            expires_at, status, answer, answered_by, resolved_by, answered_at)
-  SELECT owner.tenant, owner.project, owner.id, moved.id, %(question_type)s, %(question_criticality)s,
+  SELECT owner.tenant, owner.project, owner.id, moved.id, %(question_originator)s, %(question_tags)s::text[],
+         %(question_type)s, %(question_criticality)s,
          %(question_title)s, %(question_body)s, %(question_payload)s::json, %(question_owner)s::text,
          now() + make_interval(secs => %(question_ttl)s),
          CASE WHEN %(question_answer)s::jsonb IS NULL THEN 'PENDING' ELSE 'ANSWERED' END, %(question_answer)s::jsonb,
@@ -137,16 +184,11 @@ _WITHDRAW = """withdrawn AS (
   UPDATE inbox_items i SET status = 'EXPIRED', resolved_by = 'EXPIRY', answered_at = now()
     FROM moved WHERE i.node_id = moved.id AND i.status = 'PENDING')"""
 
-# The fast path: this node was the last at work. The sweeper finds the other cases (``store.inbox.block_waiting``).
-_BLOCKS = """status = CASE WHEN status = 'RUNNING' AND %(delay)s::float8 IS NULL AND NOT EXISTS (
-    SELECT 1 FROM nodes n WHERE n.process_id = %(process)s AND n.id <> %(node)s AND n.settled_at IS NULL
-       AND (n.due_at IS NOT NULL OR n.lease_expires_at IS NOT NULL OR n.open_calls > 0))
-  THEN 'BLOCKED' ELSE status END"""
-
 _SUB_PROCESSES = """subs AS (
-  INSERT INTO processes (id, root_id, parent_node_id, parent_key, tenant, project, engine, recipe_name, priority,
-                         trace_context)
-  SELECT s.id, %(root)s, moved.id, s.key, caller.tenant, caller.project, s.engine, s.recipe_name, caller.priority,
+  INSERT INTO processes (id, root_id, parent_node_id, parent_key, tenant, project, owner, engine, recipe_name,
+                         priority, trace_context)
+  SELECT s.id, %(root)s, moved.id, s.key, caller.tenant, caller.project, caller.owner, s.engine, s.recipe_name,
+         caller.priority,
          caller.trace_context
     FROM moved, processes caller, json_to_recordset(%(processes)s::json)
          AS s (id uuid, key text, engine text, recipe_name text)
@@ -174,14 +216,45 @@ _FAN_IN = """fan_in AS (
     FROM moved WHERE parent.id = moved.parent_id AND parent.open_children > 0
   RETURNING parent.id, parent.turn, parent.due_at)"""
 
-# One that another settling sibling has just made due is passed over, so that two of them wake two.
+# The next child of a sequential parent takes over the place of this one.
 _NEXT_SIBLING = """next_sibling AS (
   UPDATE nodes s SET due_at = now(), next_hint_at = now() + make_interval(secs => %(hint_grace)s)
     FROM fan_in
    WHERE s.id = (SELECT c.id FROM nodes c
                   WHERE c.parent_id = %(parent)s AND c.status = 'PENDING' AND c.due_at IS NULL
+                    AND NOT c.waits_for_place
                   ORDER BY c.order_key LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
   RETURNING s.id, s.turn)"""
+
+# The place of a node that settles or parks goes to one that waits for a place, whoever's child it is, unless nodes that
+# were woken (they wait for nobody) keep the process at its number. One that another commit has just started is passed
+# over, so that two of them start two.
+_HAND_ON = f"""handed_on AS (
+  UPDATE nodes s SET waits_for_place = false, due_at = now(),
+         next_hint_at = now() + make_interval(secs => %(hint_grace)s)
+    FROM (SELECT 1 FROM p, moved
+           WHERE p.max_parallel > (SELECT count(*) FROM nodes
+                  WHERE process_id = %(process)s AND id <> %(node)s AND {WORKING}) {{taken}}) free
+   WHERE s.id = (SELECT w.id FROM nodes w WHERE w.process_id = %(process)s AND w.waits_for_place
+                  ORDER BY w.depth DESC, w.parent_id, w.order_key LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
+  RETURNING s.id, s.turn)"""
+
+_STARTED = "'started', id, turn, NULL, NULL FROM handed_on"
+_TAKEN_OVER = """AND NOT EXISTS (SELECT 1 FROM next_sibling)
+             AND NOT EXISTS (SELECT 1 FROM fan_in WHERE due_at = now())"""
+
+# The fast path: this node was the last at work. The sweeper finds the other cases (``store.inbox.block_waiting``).
+_ONLY_PEOPLE = f"""{only_people("%(process)s", but="%(node)s")}
+    AND NOT EXISTS (SELECT 1 FROM handed_on)"""
+_ASKER_BLOCKS = f"""status = CASE WHEN status = 'RUNNING' AND %(delay)s::float8 IS NULL AND {_ONLY_PEOPLE}
+  THEN 'BLOCKED' ELSE status END"""
+_LAST_BLOCKS = f"""{_ONLY_PEOPLE}
+    {_TAKEN_OVER} AND EXISTS (SELECT 1 FROM inbox_items WHERE process_id = %(process)s AND status = 'PENDING')"""
+# Several may hold the process shared at this point: never wait for them, one of the others or the sweeper does it.
+_BLOCKED = f"""blocked AS (
+  UPDATE processes SET status = 'BLOCKED' FROM moved WHERE processes.id = (
+    SELECT id FROM processes WHERE id = %(process)s AND status = 'RUNNING' AND {_LAST_BLOCKS}
+       FOR NO KEY UPDATE SKIP LOCKED))"""
 
 _RESULT = """result AS (
   INSERT INTO results (process_id, wrapper) SELECT %(process)s, %(result)s::json FROM moved)"""
@@ -209,14 +282,20 @@ def statement(shape: Shape) -> str:
     exclusive = shape.closes or shape.children or shape.sibling or shape.asks or (shape.counted and shape.is_root)
     parts = []
     source = "processes"
+    if shape.shares_rows:
+        parts.append("relaxed AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))")
+        source = "processes, relaxed"
     if shape.counted and not shape.is_root:
         parts.append("root AS MATERIALIZED (SELECT id FROM processes WHERE id = %(root)s FOR NO KEY UPDATE)")
-        source = "processes, root"
+        source = "processes, relaxed, root"
     # Looked at again under the lock, so no two nodes take the same room.
-    room = " AND node_count + %(new_children)s <= coalesce(%(max_nodes)s, 2147483647)" if shape.children else ""
+    grows = shape.children or shape.sibling
+    most = "coalesce(%(max_nodes)s, 2147483647)"
+    room = f" AND node_count + %(new_children)s + %(new_siblings)s <= {most}" if grows else ""
     parts.append(
         f"""p AS MATERIALIZED (
-  SELECT processes.id FROM {source} WHERE processes.id = %(process)s AND status <> 'CLOSED'{room}
+  SELECT processes.id, max_parallel, fan_outs
+    FROM {source} WHERE processes.id = %(process)s AND status <> 'CLOSED'{room}
      FOR {"NO KEY UPDATE" if exclusive else "SHARE"} OF processes)"""
     )
     parts.append(_MOVED)
@@ -233,32 +312,27 @@ def statement(shape: Shape) -> str:
     parts += [part for wanted, part in plain if wanted]
     due = ["SELECT 'own' AS source, id, turn, NULL::text AS engine, NULL::int AS priority FROM moved"]
     if shape.children:
-        parts.append(_CHILDREN)
+        parts += [_ROOM, _CHILDREN]
         due.append("SELECT 'child', id, turn, NULL, NULL FROM children WHERE due_at IS NOT NULL")
     if shape.processes:
         parts += [_SUB_PROCESSES, _SUB_INPUTS, _SUB_NODES]
         due.append(
             "SELECT 'process', n.id, n.turn, s.engine, s.priority FROM sub_nodes n JOIN subs s ON s.id = n.process_id"
         )
-    if shape.settles and shape.has_parent:
-        parts += [_FAN_IN, _SIBLING if shape.sibling else _NEXT_SIBLING]
-        due.append("SELECT 'parent', id, turn, NULL, NULL FROM fan_in WHERE due_at = now()")
-        due.append(f"SELECT 'sibling', id, turn, NULL, NULL FROM {'siblings' if shape.sibling else 'next_sibling'}")
-    sets = []
-    if shape.children or shape.sibling:
-        sets.append("node_count = node_count + %(new_children)s + %(new_siblings)s")
-    if shape.asks:
-        sets.append(_BLOCKS)
+    for part, woken in _successors(shape):
+        parts.append(part)
+        due.append(f"SELECT {woken}")
     if shape.closes:
-        sets.append("status = 'CLOSED', close_reason = %(close_reason)s, closed_at = now()")
-        # A sub-process's result is read by its caller's next turn; nobody else waits for it.
-        sets.append("delivered_at = CASE WHEN parent_node_id IS NULL THEN NULL ELSE now() END")
         parts.append(_RESULT)
         if shape.has_caller:
             parts.append(_WAKE_CALLER)
             due.append("SELECT 'caller', id, turn, engine, priority FROM woken WHERE due_at = now()")
-    if shape.counted and shape.is_root:
-        sets.append(_SETTLE_BUDGET)
+    sets = _process_sets(shape)
+    if shape.may_block and not sets:
+        parts.append(_BLOCKED)
+    elif shape.may_block:
+        # Never twice in one statement: the second write of a row would be lost.
+        sets.append(f"status = CASE WHEN status = 'RUNNING' AND {_LAST_BLOCKS} THEN 'BLOCKED' ELSE status END")
     if sets:
         parts.append(
             f"process_moved AS (UPDATE processes SET {', '.join(sets)} FROM moved WHERE processes.id = %(process)s)"
@@ -266,3 +340,36 @@ def statement(shape: Shape) -> str:
     if shape.counted and not shape.is_root:
         parts.append(f"budget AS (UPDATE processes SET {_SETTLE_BUDGET} FROM moved WHERE processes.id = %(root)s)")
     return "WITH " + ",\n".join(parts) + "\n" + "\nUNION ALL ".join(due)
+
+
+def _successors(shape: Shape) -> Iterator[tuple[str, str]]:
+    """Who goes on when the node settles or parks: the part that makes it due, and the row it yields."""
+    if shape.settles and shape.has_parent:
+        yield _FAN_IN, "'parent', id, turn, NULL, NULL FROM fan_in WHERE due_at = now()"
+        if shape.sibling:
+            yield _SIBLING, "'sibling', id, turn, NULL, NULL FROM siblings"
+        else:
+            yield _NEXT_SIBLING, "'sibling', id, turn, NULL, NULL FROM next_sibling"
+            yield _HAND_ON.format(taken=_TAKEN_OVER), _STARTED
+    elif shape.parks:
+        yield _HAND_ON.format(taken=""), _STARTED
+
+
+def _process_sets(shape: Shape) -> list[str]:
+    """What the commit changes of its own process, but for the status when only people are left."""
+    sets = []
+    if shape.children or shape.sibling:
+        sets.append("node_count = node_count + %(new_children)s + %(new_siblings)s")
+    if shape.children:
+        # Sequential children take over the place of their parent, one at a time.
+        sets.append("max_parallel = coalesce(%(width)s::int, max_parallel)")
+        sets.append("fan_outs = fan_outs + (%(child_mode)s::text = 'PARALLEL')::int")
+    if shape.asks and shape.parks:
+        sets.append(_ASKER_BLOCKS)
+    if shape.closes:
+        sets.append("status = 'CLOSED', close_reason = %(close_reason)s, closed_at = now()")
+        # A sub-process's result is read by its caller's next turn; nobody else waits for it.
+        sets.append("delivered_at = CASE WHEN parent_node_id IS NULL THEN NULL ELSE now() END")
+    if shape.counted and shape.is_root:
+        sets.append(_SETTLE_BUDGET)
+    return sets

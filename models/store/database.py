@@ -34,6 +34,7 @@ _LIMITS = "54"
 """SQLSTATE class of values too large or too deep: among the operational errors, but nothing that passes."""
 
 
+_FLUSH = "SELECT pg_logical_emit_message(true, 'vancetope', '')"
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 
 
@@ -127,6 +128,14 @@ class Database:
         finally:
             pooled.close()
         return rows
+
+    def flush(self) -> None:
+        """Wait until everything that was committed so far is on disk, also what did not wait for it by itself.
+
+        A message to nobody is the smallest transaction there is; the log is written in order, so what came before it
+        is on disk with it. Those of several connections share a write. Raises :class:`DatabaseUnavailable`.
+        """
+        self.statement(_FLUSH, {})
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:

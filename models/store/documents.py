@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -94,6 +95,16 @@ def list_documents(
         Listed(path=row[0], version=row[1], kind=row[2], title=row[3], characters=row[4], updated_at=row[5])
         for row in rows
     ]
+
+
+def texts(database: Database, tenant: str, projects: Sequence[str], paths: Sequence[str]) -> dict[tuple[str, str], str]:
+    """The contents of the documents at ``paths`` in any of ``projects``, by project and path, in one statement."""
+    rows = database.statement(
+        "SELECT project, path, content FROM documents"
+        " WHERE tenant = %(tenant)s AND project = ANY(%(projects)s) AND path = ANY(%(paths)s)",
+        {"tenant": tenant, "projects": list(projects), "paths": list(paths)},
+    )
+    return {(row[0], row[1]): row[2] for row in rows}
 
 
 def put(

@@ -15,12 +15,13 @@ from sqlalchemy import Connection, text
 from models.records import InboxItem, ItemStatus, Turn
 from models.store.clean import Cleaner
 from models.store.commit import HINT_GRACE_SECONDS
+from models.store.commit_sql import only_people
 from models.store.database import Database
 from models.store.sweep import OPEN, repaired
 
 COLUMNS = (
-    "id", "tenant", "project", "process_id", "node_id", "type", "criticality", "title", "body", "payload", "status",
-    "owner", "answer", "answered_by", "resolved_by", "created_at", "expires_at", "answered_at",
+    "id", "tenant", "project", "process_id", "node_id", "originator", "tags", "type", "criticality", "title", "body",
+    "payload", "status", "owner", "answer", "answered_by", "resolved_by", "created_at", "expires_at", "answered_at",
 )  # fmt: skip
 _SELECT = f"SELECT {', '.join('i.' + name for name in COLUMNS)} FROM inbox_items i"
 
@@ -29,6 +30,7 @@ _LIST = f"""
  WHERE i.tenant = %(tenant)s AND i.project = %(project)s
    AND (%(status)s::text IS NULL OR i.status = %(status)s)
    AND (%(owner)s::text IS NULL OR i.owner = %(owner)s OR i.owner IS NULL)
+   AND (%(tag)s::text IS NULL OR %(tag)s = ANY (i.tags))
  ORDER BY array_position(ARRAY['CRITICAL', 'NORMAL', 'LOW'], i.criticality), i.id LIMIT %(limit)s
 """
 
@@ -66,12 +68,12 @@ WITH late AS (
 SELECT w.id, w.turn, p.engine, p.priority, p.status IN {OPEN} FROM woken w JOIN processes p ON p.id = w.process_id
 """
 
-_BLOCK = """
+_BLOCK = f"""
 WITH quiet AS (
   SELECT p.id FROM processes p
    WHERE p.status = 'RUNNING' AND p.id IN (SELECT process_id FROM inbox_items WHERE status = 'PENDING')
-     AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.process_id = p.id AND n.settled_at IS NULL
-                       AND (n.due_at IS NOT NULL OR n.lease_expires_at IS NOT NULL OR n.open_calls > 0))
+     AND {only_people("p.id")}
+     AND NOT EXISTS (SELECT 1 FROM nodes WHERE process_id = p.id AND waits_for_place)
    LIMIT %(batch)s FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE processes SET status = 'BLOCKED' FROM quiet WHERE processes.id = quiet.id RETURNING processes.id
@@ -117,10 +119,11 @@ def items(
     *,
     status: ItemStatus | None = ItemStatus.PENDING,
     owner: str | None = None,
+    tag: str | None = None,
     limit: int = 100,
 ) -> list[InboxItem]:
-    """Questions of a project, the pressing ones first. owner: only this person's and those of the pool."""
-    params = {"tenant": tenant, "project": project, "status": status, "owner": owner, "limit": limit}
+    """Questions of a project, the pressing ones first. owner: this person's and those of the pool. tag: with it."""
+    params = {"tenant": tenant, "project": project, "status": status, "owner": owner, "tag": tag, "limit": limit}
     return [item_of(row) for row in database.statement(_LIST, params)]
 
 
@@ -156,7 +159,7 @@ def block_waiting(database: Database, *, batch: int) -> int:
 def item_of(row: Any) -> InboxItem:
     """A row of :data:`COLUMNS` as a record."""
     found = dict(zip(COLUMNS, row, strict=True))
-    return InboxItem(**found | {"status": ItemStatus(found["status"])})
+    return InboxItem(**found | {"status": ItemStatus(found["status"]), "tags": tuple(found["tags"])})
 
 
 def _resolve(database: Database, item_id: int, status: ItemStatus, given: dict[str, Any] | None, by: str) -> Resolution:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from models.records import StoredModel
+from models.spec_records import StoredModel
 from models.store.clean import Cleaner
 from models.store.database import Database
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from models.records import ChildRow, InboxItem, NodeStatus, PhaseRow, PlanRow, PlanView
+from models.records import ChildRow, InboxItem, NodeStatus, PhaseRow, PlanPicture, PlanRow, PlanView, ProcessStatus
+from models.store.commit_sql import WORKING
 from models.store.database import Database
 from models.store.inbox import COLUMNS, item_of
 
@@ -21,6 +22,8 @@ SUMMARY_CHARS = 200
 RESULT_CHARS = 20_000
 ALL_RESULTS_CHARS = 400_000
 ANSWERS = 20
+TREE_SHOWN = 500
+BUSY_SHOWN = 60
 
 # Of other nodes only what a prompt shows of an answered question.
 _ITEM = ", ".join(f"i.{name}" for name in COLUMNS)
@@ -87,15 +90,36 @@ SELECT {_ANSWERED} FROM inbox_items i
  WHERE i.process_id = %(process)s AND i.status = 'ANSWERED' ORDER BY i.answered_at DESC, i.id DESC LIMIT {ANSWERS}
 """
 
+# For people: the upper levels, and wherever the tree is at work or waits for somebody, with the way up from there.
 _TREE = f"""
+WITH RECURSIVE top AS (
+  SELECT id FROM nodes WHERE process_id = %(process)s ORDER BY depth, id LIMIT %(limit)s
+), busy AS (
+  (SELECT id, parent_id FROM nodes
+    WHERE process_id = %(process)s AND {WORKING} LIMIT {BUSY_SHOWN})
+  UNION
+  (SELECT n.id, n.parent_id FROM inbox_items i JOIN nodes n ON n.id = i.node_id
+    WHERE i.process_id = %(process)s AND i.status = 'PENDING' ORDER BY i.id LIMIT {BUSY_SHOWN})
+), path AS (
+  SELECT id, parent_id FROM busy
+  UNION
+  SELECT n.id, n.parent_id FROM path JOIN nodes n ON n.id = path.parent_id
+), shown AS (SELECT id FROM top UNION SELECT id FROM path)
 SELECT n.id, n.parent_id, n.order_key, n.kind,
        left(CASE WHEN n.parent_id IS NULL THEN i.goal ELSE n.goal END, {GOAL_CHARS}), n.status,
-       n.awaiting_post_children, n.phase, CASE WHEN n.status = 'DONE' THEN left(a.content, {SUMMARY_CHARS} * 4) END,
-       left(n.failure, {SUMMARY_CHARS} * 4), NULL
-  FROM nodes n
+       n.awaiting_post_children, n.phase, '', left(n.failure, {SUMMARY_CHARS} * 4), counted.numbers, asked.id, now(),
+       p.status
+  FROM processes p CROSS JOIN shown s CROSS JOIN LATERAL (SELECT * FROM nodes WHERE id = s.id OFFSET 0) n
   LEFT JOIN process_inputs i ON i.process_id = n.process_id AND n.parent_id IS NULL
-  LEFT JOIN artifacts a ON a.node_id = n.id AND a.key = 'result'
- WHERE n.process_id = %(process)s ORDER BY n.depth, n.order_key, n.id LIMIT %(limit)s
+  LEFT JOIN LATERAL (SELECT id FROM inbox_items WHERE node_id = n.id AND status = 'PENDING' OFFSET 0) asked ON true
+  CROSS JOIN LATERAL (
+    SELECT jsonb_object_agg(c.shown, c.number) AS numbers FROM (
+      SELECT f.shown, count(*) AS number FROM (
+        SELECT CASE WHEN k.awaiting_post_children THEN 'RUNNING' ELSE k.status END AS shown
+          FROM nodes k WHERE n.child_mode IS NOT NULL AND k.parent_id = n.id
+         ORDER BY k.order_key LIMIT {CHILDREN_COUNTED}) f GROUP BY f.shown) c) counted
+ WHERE p.id = %(process)s
+ ORDER BY n.depth, n.order_key, n.id
 """
 
 
@@ -132,9 +156,13 @@ def _inbox(database: Database, process_id: UUID, node_id: int) -> tuple[InboxIte
     return item_of(own[0]) if own else None, tuple(item_of(row) for row in reversed(answered))
 
 
-def tree(database: Database, process_id: UUID, *, limit: int = 500) -> tuple[PlanRow, ...]:
-    """The process's nodes, the upper levels first, at most ``limit``: for people who watch."""
-    return tuple(_row(row) for row in database.statement(_TREE, {"process": process_id, "limit": limit}))
+def tree(database: Database, process_id: UUID, *, limit: int = TREE_SHOWN) -> PlanPicture | None:
+    """The process's tree for people who watch: the ``limit`` uppermost nodes, and those at work or waiting for somebody
+    with the way up from each. What is left out is counted at its parent. ``None``: there is no such process."""
+    rows = database.statement(_TREE, {"process": process_id, "limit": limit})
+    if not rows:
+        return None
+    return PlanPicture(taken_at=rows[0][12], status=ProcessStatus(rows[0][13]), rows=tuple(_row(row) for row in rows))
 
 
 def _row(row: Any) -> PlanRow:
@@ -150,4 +178,5 @@ def _row(row: Any) -> PlanRow:
         summary=row[8] or "",
         failure=row[9] or "",
         children=tuple((NodeStatus(status), number) for status, number in sorted((row[10] or {}).items())),
+        item_id=row[11] if len(row) > 11 else None,
     )

@@ -18,14 +18,14 @@ _SUBMIT = """
 WITH incoming AS MATERIALIZED (
   -- Once each and in one order: two batches with the same ids must not wait for each other crosswise.
   SELECT DISTINCT ON (id) * FROM json_to_recordset(%(processes)s::json) AS s (
-    id uuid, tenant text, project text, engine text, recipe_name text, recipe json, params json, goal text,
+    id uuid, tenant text, project text, owner text, engine text, recipe_name text, recipe json, params json, goal text,
     priority smallint, max_calls int, max_tokens bigint, max_cost_usd numeric, deadline_seconds float8, callback jsonb,
     trace_context jsonb, node_kind text, phase text, cursor jsonb)
    ORDER BY id
 ), stored AS (
-  INSERT INTO processes (id, root_id, tenant, project, engine, recipe_name, priority, max_calls, max_tokens,
+  INSERT INTO processes (id, root_id, tenant, project, owner, engine, recipe_name, priority, max_calls, max_tokens,
                          max_cost_usd, deadline_at, callback, trace_context)
-  SELECT id, id, tenant, project, engine, recipe_name, priority, max_calls, max_tokens, max_cost_usd,
+  SELECT id, id, tenant, project, owner, engine, recipe_name, priority, max_calls, max_tokens, max_cost_usd,
          now() + make_interval(secs => deadline_seconds), callback, trace_context FROM incoming
   ON CONFLICT (id) DO NOTHING
   RETURNING id
@@ -81,8 +81,9 @@ _SETTLE_NODES = text("""
 UPDATE nodes SET status = CASE WHEN status IN ('DONE', 'FAILED') AND NOT awaiting_post_children THEN status
                                ELSE :status END,
        failure = coalesce(failure, :failure), awaiting_post_children = false, open_children = 0, open_calls = 0,
-       turn = turn + 1, fence = fence + 1, due_at = NULL, next_hint_at = NULL, lease_owner = NULL,
-       lease_expires_at = NULL, reserved_calls = 0, reserved_tokens = 0, reserved_cost_usd = 0, settled_at = now()
+       waits_for_place = false, due_at = NULL, next_hint_at = NULL, lease_owner = NULL, lease_expires_at = NULL,
+       turn = turn + 1, fence = fence + 1,
+       reserved_calls = 0, reserved_tokens = 0, reserved_cost_usd = 0, settled_at = now()
  WHERE process_id = :id AND settled_at IS NULL
 """)
 _CLOSE_ITEMS = text("""
@@ -174,6 +175,7 @@ def _row(process: NewProcess) -> dict[str, Any]:
         "id": str(process.id),
         "tenant": process.tenant,
         "project": process.project,
+        "owner": process.owner,
         "engine": process.engine,
         "recipe_name": process.recipe_name,
         "recipe": process.recipe,
@@ -201,14 +203,16 @@ def submit_rejected(database: Database, process: NewProcess, wrapper: dict[str, 
     with database.begin() as connection:
         stored = connection.execute(
             text("""
-            INSERT INTO processes (id, root_id, tenant, project, engine, recipe_name, status, close_reason, closed_at,
-                                   callback)
-            VALUES (:id, :id, :tenant, :project, :engine, :recipe, 'CLOSED', 'FAILED', now(), CAST(:callback AS jsonb))
+            INSERT INTO processes (id, root_id, tenant, project, owner, engine, recipe_name, status, close_reason,
+                                   closed_at, callback)
+            VALUES (:id, :id, :tenant, :project, :owner, :engine, :recipe, 'CLOSED', 'FAILED', now(),
+                    CAST(:callback AS jsonb))
             ON CONFLICT (id) DO NOTHING"""),
             {
                 "id": process.id,
                 "tenant": cleaner.text(process.tenant),
                 "project": cleaner.text(process.project),
+                "owner": None if process.owner is None else cleaner.text(process.owner),
                 "engine": cleaner.text(process.engine),
                 "recipe": cleaner.text(process.recipe_name),
                 "callback": cleaner.json(process.callback) if process.callback else None,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -10,7 +13,7 @@ from models.store.database import Database, Row
 _STATUS = """
 SELECT p.id, p.status, p.close_reason, p.engine, p.recipe_name, p.tenant, p.project, p.priority, p.created_at,
        p.started_at, p.closed_at, p.delivered_at, p.deadline_at, p.root_id, p.parent_node_id,
-       p.max_calls, p.max_tokens, p.max_cost_usd,
+       p.max_calls, p.max_tokens, p.max_cost_usd, p.owner,
        (SELECT jsonb_object_agg(status, number)
           FROM (SELECT status, count(*) AS number FROM nodes WHERE process_id = p.id GROUP BY status) s),
        (SELECT jsonb_build_object('phase', phase, 'turn', turn, 'due_at', due_at, 'lease_owner', lease_owner,
@@ -28,7 +31,7 @@ SELECT p.id, p.status, p.close_reason, p.engine, p.recipe_name, p.tenant, p.proj
 _STATUS_KEYS = (
     "id", "status", "close_reason", "engine", "recipe", "tenant", "project", "priority", "created_at", "started_at",
     "closed_at", "delivered_at", "deadline_at", "root_id", "parent_node_id", "max_calls", "max_tokens",
-    "max_cost_usd", "nodes", "root_node", "usage",
+    "max_cost_usd", "owner", "nodes", "root_node", "usage",
 )  # fmt: skip
 
 
@@ -84,14 +87,105 @@ def phase_history(database: Database, process_id: UUID) -> list[dict[str, Any]]:
     return [dict(zip(keys, row, strict=True)) for row in rows]
 
 
-def recent(database: Database, *, limit: int, tenant: str | None = None) -> list[dict[str, Any]]:
-    """The newest top-level processes."""
-    keys = ("id", "status", "close_reason", "engine", "recipe", "created_at", "closed_at")
+def recent(
+    database: Database, *, limit: int, tenant: str | None = None, owner: str | None = None
+) -> list[dict[str, Any]]:
+    """The newest top-level processes. owner: only those this person has submitted."""
+    keys = ("id", "status", "close_reason", "engine", "recipe", "owner", "created_at", "closed_at")
     rows = database.statement(
-        "SELECT id, status, close_reason, engine, recipe_name, created_at, closed_at FROM processes"
+        "SELECT id, status, close_reason, engine, recipe_name, owner, created_at, closed_at FROM processes"
         " WHERE parent_node_id IS NULL AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)"
-        " ORDER BY created_at DESC LIMIT %(limit)s",
-        {"limit": limit, "tenant": tenant},
+        " AND (%(owner)s::text IS NULL OR owner = %(owner)s) ORDER BY created_at DESC LIMIT %(limit)s",
+        {"limit": limit, "tenant": tenant, "owner": owner},
+    )
+    return [dict(zip(keys, row, strict=True)) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A row of a list that is ordered by time of creation, newest first: the next page begins behind it."""
+
+    created_at: datetime
+    id: UUID
+
+    def encode(self) -> str:
+        """A text for addresses, which only :meth:`parse` needs to read."""
+        return base64.urlsafe_b64encode(f"{self.created_at.isoformat()} {self.id}".encode()).decode().rstrip("=")
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """Raises ``ValueError`` for a text that :meth:`encode` did not make."""
+        at, _, identity = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode().partition(" ")
+        return cls(datetime.fromisoformat(at), UUID(identity))
+
+
+def page(
+    database: Database,
+    *,
+    tenant: str,
+    limit: int,
+    project: str | None = None,
+    status: str | None = None,
+    recipe: str | None = None,
+    before: Place | None = None,
+) -> list[dict[str, Any]]:
+    """Top-level processes of a tenant, the newest first, behind ``before``."""
+    keys = (
+        "id", "status", "close_reason", "engine", "recipe", "project", "owner", "created_at", "started_at", "closed_at",
+    )  # fmt: skip
+    rows = database.statement(
+        "SELECT id, status, close_reason, engine, recipe_name, project, owner, created_at, started_at, closed_at"
+        " FROM processes WHERE parent_node_id IS NULL AND tenant = %(tenant)s"
+        " AND (%(project)s::text IS NULL OR project = %(project)s)"
+        " AND (%(status)s::text IS NULL OR status = %(status)s)"
+        " AND (%(recipe)s::text IS NULL OR recipe_name = %(recipe)s)"
+        " AND (%(id)s::uuid IS NULL OR (created_at, id) < (%(at)s::timestamptz, %(id)s))"
+        " ORDER BY created_at DESC, id DESC LIMIT %(limit)s",
+        {
+            "tenant": tenant,
+            "project": project,
+            "status": status,
+            "recipe": recipe,
+            "at": None if before is None else before.created_at,
+            "id": None if before is None else before.id,
+            "limit": limit,
+        },
+    )
+    return [dict(zip(keys, row, strict=True)) for row in rows]
+
+
+def submitted(database: Database, process_id: UUID) -> dict[str, Any] | None:
+    """What a process was submitted as: ``tenant``, ``recipe``, ``goal``, ``params`` (with the recipe's own)."""
+    rows = database.statement(
+        "SELECT p.tenant, p.recipe_name, i.goal, i.params FROM processes p JOIN process_inputs i ON i.process_id = p.id"
+        " WHERE p.id = %(id)s",
+        {"id": process_id},
+    )
+    return dict(zip(("tenant", "recipe", "goal", "params"), rows[0], strict=True)) if rows else None
+
+
+_GROUPS = {
+    "day": "to_char(c.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
+    "recipe": "p.recipe_name",
+    "model": "c.provider || ':' || c.model",
+}
+
+
+def usage(
+    database: Database, *, tenant: str, group: str, since: datetime, until: datetime, project: str | None = None
+) -> list[dict[str, Any]]:
+    """The ledger of a tenant from ``since`` up to before ``until``, added up by ``day`` (UTC), ``recipe`` or ``model``.
+
+    A call is its top-level process's: calls of sub-processes are with the recipe that was submitted.
+    """
+    keys = ("group", "calls", "failed_calls", "input_tokens", "output_tokens", "cost_usd")
+    rows = database.statement(
+        f"SELECT {_GROUPS[group]}, count(*), count(c.error_kind), coalesce(sum(c.input_tokens), 0)::bigint,"
+        " coalesce(sum(c.output_tokens), 0)::bigint, coalesce(sum(c.cost_usd), 0)"
+        " FROM llm_calls c JOIN processes p ON p.id = c.root_id"
+        " WHERE p.tenant = %(tenant)s AND (%(project)s::text IS NULL OR p.project = %(project)s)"
+        " AND c.created_at >= %(since)s AND c.created_at < %(until)s GROUP BY 1 ORDER BY 1",
+        {"tenant": tenant, "project": project, "since": since, "until": until},
     )
     return [dict(zip(keys, row, strict=True)) for row in rows]
 

@@ -15,6 +15,7 @@ import psycopg
 from models.records import Turn
 from models.store.claim import HARD_LOSSES
 from models.store.commit import HINT_GRACE_SECONDS
+from models.store.commit_sql import WORKING
 from models.store.database import Database, Row
 
 log = logging.getLogger(__name__)
@@ -99,14 +100,50 @@ WITH ready AS (
 SELECT w.id, w.turn, p.engine, p.priority, p.status IN {OPEN} FROM woken w JOIN processes p ON p.id = w.process_id
 """
 
+# Processes with nodes that wait for a place and fewer at work than may be: two commits at the same moment, or one that
+# found too many at work, have left one free. From one such process to the next by the index, not over all the nodes.
+_START_WAITING = f"""
+WITH RECURSIVE wanting AS (
+  (SELECT process_id FROM nodes WHERE waits_for_place ORDER BY process_id LIMIT 1)
+  UNION ALL
+  SELECT (SELECT n.process_id FROM nodes n WHERE n.waits_for_place AND n.process_id > wanting.process_id
+           ORDER BY n.process_id LIMIT 1)
+    FROM wanting WHERE wanting.process_id IS NOT NULL
+), short AS (
+  SELECT p.id, coalesce(p.max_parallel, 2147483647) - working.number AS places
+    FROM wanting JOIN processes p ON p.id = wanting.process_id
+    CROSS JOIN LATERAL (SELECT count(*) AS number FROM nodes WHERE process_id = p.id AND {WORKING}) working
+   WHERE p.status IN {OPEN} AND working.number < coalesce(p.max_parallel, 2147483647)
+     -- Somebody has started nodes since this statement looked: the next sweep counts them.
+     AND p.fan_outs = (SELECT seen.fan_outs FROM processes seen WHERE seen.id = p.id)
+   ORDER BY p.id LIMIT %(batch)s OFFSET %(skip)s FOR NO KEY UPDATE OF p SKIP LOCKED
+), noted AS (
+  UPDATE processes SET fan_outs = processes.fan_outs + 1 FROM short WHERE processes.id = short.id
+), chosen AS (
+  SELECT w.id FROM short CROSS JOIN LATERAL (
+    SELECT n.id FROM nodes n WHERE n.process_id = short.id AND n.waits_for_place
+     ORDER BY n.depth DESC, n.parent_id, n.order_key LIMIT least(short.places, %(batch)s)
+       FOR NO KEY UPDATE SKIP LOCKED) w
+), woken AS (
+  UPDATE nodes n SET waits_for_place = false, due_at = now(), hints = 0,
+         next_hint_at = now() + make_interval(secs => %(grace)s)
+    FROM chosen WHERE n.id = chosen.id
+  RETURNING n.id, n.turn, n.process_id
+)
+SELECT w.id, w.turn, p.engine, p.priority, p.status IN {OPEN} FROM woken w JOIN processes p ON p.id = w.process_id
+"""
+
 # Past the deadline nothing waits any longer: parked and delayed nodes become due, and their engine concludes. The clock
 # itself and not now(): another sweep that began later may have woken the row already, with a due time after our now().
 _WAKE_OVERDUE = f"""
-WITH late AS (
-  SELECT n.id FROM processes root
-    JOIN processes p ON p.root_id = root.id AND p.status IN {OPEN}
-    JOIN nodes n ON n.process_id = p.id
-   WHERE root.deadline_at <= now() AND root.status <> 'CLOSED' AND n.settled_at IS NULL AND n.lease_expires_at IS NULL
+WITH overdue AS MATERIALIZED (
+  SELECT p.id FROM processes root JOIN processes p ON p.root_id = root.id AND p.status IN {OPEN}
+   WHERE root.deadline_at <= now() AND root.status <> 'CLOSED'
+), late AS (
+  SELECT n.id FROM nodes n
+   -- Asked once, before any node is looked at: in most sweeps nothing is overdue, and no tree is walked.
+   WHERE (SELECT count(*) > 0 FROM overdue) AND n.process_id = ANY(ARRAY(SELECT id FROM overdue))
+     AND n.settled_at IS NULL AND n.lease_expires_at IS NULL
      AND (n.due_at IS NULL OR n.due_at > clock_timestamp()) AND NOT n.awaiting_post_children AND n.status <> 'PENDING'
    ORDER BY n.id LIMIT %(batch)s OFFSET %(skip)s FOR NO KEY UPDATE OF n SKIP LOCKED
 ), woken AS (
@@ -115,6 +152,17 @@ WITH late AS (
   RETURNING n.id, n.turn, n.process_id
 )
 SELECT w.id, w.turn, p.engine, p.priority, p.status IN {OPEN} FROM woken w JOIN processes p ON p.id = w.process_id
+"""
+
+# From the oldest on by the index on created_at: a process was created before it was closed.
+_PRUNE = """
+WITH old AS (
+  SELECT id FROM processes
+   WHERE created_at < now() - make_interval(secs => %(age)s) AND closed_at < now() - make_interval(secs => %(age)s)
+     AND status = 'CLOSED' AND parent_node_id IS NULL AND delivered_at IS NOT NULL
+   ORDER BY created_at LIMIT %(batch)s FOR UPDATE SKIP LOCKED
+)
+DELETE FROM processes USING old WHERE processes.id = old.id RETURNING processes.id
 """
 
 _POISONED = f"""
@@ -183,6 +231,11 @@ def reactivate_parents(database: Database, *, batch: int) -> list[Turn]:
     return repaired(database, _REACTIVATE_PARENTS, batch=batch)
 
 
+def start_waiting(database: Database, *, batch: int) -> list[Turn]:
+    """Nodes that wait for a place where there is one. Each commit hands its own place on; this is the guarantee."""
+    return repaired(database, _START_WAITING, batch=batch)
+
+
 def wake_callers(database: Database, *, batch: int) -> list[Turn]:
     """Nodes parked on sub-processes that are all closed."""
     return repaired(database, _WAKE_CALLERS, batch=batch)
@@ -191,6 +244,11 @@ def wake_callers(database: Database, *, batch: int) -> list[Turn]:
 def wake_overdue(database: Database, *, batch: int) -> list[Turn]:
     """Waiting nodes of processes past their deadline."""
     return repaired(database, _WAKE_OVERDUE, batch=batch)
+
+
+def prune(database: Database, *, older_seconds: float, batch: int) -> int:
+    """Delete processes closed so long ago whose results were handed over, with all they own. Returns how many."""
+    return len(database.statement(_PRUNE, {"age": older_seconds, "batch": batch}))
 
 
 def poisoned_processes(database: Database, *, batch: int) -> list[UUID]:

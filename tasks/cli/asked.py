@@ -31,6 +31,7 @@ _OPTIONS = (
     click.option("--deadline", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="From now."),
     click.option("--tenant", help="Default: VANCETOPE_TENANT."),
     click.option("--project", help="Default: VANCETOPE_PROJECT."),
+    click.option("--owner", help="Whose job it is: shown in lists, and whom a plan's questions go to."),
 )
 
 
@@ -57,6 +58,7 @@ def payload(
     deadline: float | None,
     tenant: str | None,
     project: str | None,
+    owner: str | None,
 ) -> dict[str, Any]:
     """The options as a ``vancetope.submit`` payload without recipe and id; what was not given is left out."""
     if prompt == STDIN and schema == STDIN:
@@ -85,6 +87,7 @@ def payload(
         "priority": priority,
         "tenant": tenant,
         "project": project,
+        "owner": owner,
     }
     return {key: value for key, value in asked.items() if value not in (None, {}, "")}
 

@@ -29,6 +29,9 @@ _COLOURS = ("cyan", "green", "magenta", "blue", "yellow", "bright_cyan", "bright
 @click.option("--beat/--no-beat", default=True, help="The sweeper's clock; more than one does no harm.")
 @click.option("--flower", is_flag=False, flag_value=5555, default=None, type=click.IntRange(0, 65535), metavar="[PORT]",
               help="Also Flower, by default on port 5555.")  # fmt: skip
+@click.option("--api", is_flag=False, flag_value=8000, default=8000, show_default=True, type=click.IntRange(0, 65535),
+              metavar="PORT", help="The HTTP API's port; another one when it is taken.")  # fmt: skip
+@click.option("--no-api", is_flag=True, help="Without the HTTP API.")
 @click.option("--local-model/--no-local-model", default=None, help="Default: where this machine can.")
 @click.option("--model-path", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Any GGUF file.")
 @click.option("--folder", type=click.Path(file_okay=False, path_type=Path), default=FOLDER, show_default=True)
@@ -43,6 +46,8 @@ def dev(
     pool: str,
     beat: bool,
     flower: int | None,
+    api: int,
+    no_api: bool,
     local_model: bool | None,
     model_path: Path | None,
     folder: Path,
@@ -67,6 +72,7 @@ def dev(
         concurrency=concurrency,
         pool=pool,
         beat=beat,
+        api_port=None if no_api else api,
         flower_port=flower,
         local_model=wish,
         local_model_path=model_path or settings.local_model_path,

@@ -15,6 +15,7 @@ from engines.errors import EngineError
 from engines.llm.base import LlmError, LlmRequest, Message
 from engines.llm.catalogue import Catalogue
 from engines.llm.config import Selection
+from engines.tools.registry import ToolsError
 from models.store import read
 from models.store.database import Database, DatabaseUnavailable
 from tasks.broker import publisher_app
@@ -27,6 +28,7 @@ from tasks.dev.migrate import configuration
 from tasks.dev.process import StackError
 from tasks.logs import Redactor
 from tasks.settings import Settings, SettingsError
+from tasks.toolbox import load_tools
 from tasks.wiring import load_engines
 
 OK = "ok"
@@ -96,6 +98,7 @@ def _examine(findings: Findings, settings: Settings) -> None:
     providers(findings, settings)
     local_model(findings, settings)
     engines(findings, settings)
+    tools(findings, settings)
 
 
 def postgres(findings: Findings, settings: Settings) -> None:
@@ -214,3 +217,11 @@ def engines(findings: Findings, settings: Settings) -> None:
         findings.add("engines", OK, ", ".join(load_engines(settings.engines)))
     except SettingsError as error:
         findings.add("engines", PROBLEM, str(error))
+
+
+def tools(findings: Findings, settings: Settings) -> None:
+    """What recipes may be given, the installation's own tools among it."""
+    try:
+        findings.add("tools", OK, ", ".join(spec.name for spec in load_tools(settings).specs()))
+    except ToolsError as error:
+        findings.add("tools", PROBLEM, error.message)

@@ -13,7 +13,7 @@ import redis
 
 from models.store import read
 from models.store.database import Database, DatabaseUnavailable
-from tasks.progress import channel
+from tasks.plans import channel
 
 Event = dict[str, Any]
 

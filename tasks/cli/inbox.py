@@ -34,16 +34,25 @@ def inbox() -> None:
 @inbox.command("ls")
 @click.option("--all", "everything", is_flag=True, help="Also those that are answered, dismissed or expired.")
 @click.option("--owner", help="Only this person's and those that are nobody's.")
+@click.option("--tag", help="Only those with this tag.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True)
 @click.option("--tenant", help="Default: VANCETOPE_TENANT.")
 @click.option("--project", help="Default: VANCETOPE_PROJECT.")
 @json_option
-def ls(everything: bool, owner: str | None, limit: int, tenant: str | None, project: str | None, as_json: bool) -> None:
+def ls(
+    everything: bool,
+    owner: str | None,
+    tag: str | None,
+    limit: int,
+    tenant: str | None,
+    project: str | None,
+    as_json: bool,
+) -> None:
     """What waits for an answer, the pressing ones first."""
     settings = backend_settings()
     status = None if everything else ItemStatus.PENDING
     place = (tenant or settings.tenant, project or settings.project)
-    found = store.items(open_database(settings), *place, status=status, owner=owner, limit=limit)
+    found = store.items(open_database(settings), *place, status=status, owner=owner, tag=tag, limit=limit)
     if as_json:
         print_json([shown(item) for item in found])
         return
@@ -68,7 +77,8 @@ def show(item_id: int, as_json: bool) -> None:
     options = option_ids(kind, item.payload)
     print_fields([
         ("id", str(item.id)), ("question", item.title), ("type", item.type), ("criticality", item.criticality),
-        ("status", item.status.value), ("owner", item.owner), ("job", str(item.process_id)),
+        ("status", item.status.value), ("owner", item.owner), ("asked by", item.originator),
+        ("tags", ", ".join(item.tags)), ("job", str(item.process_id)),
         ("options", ", ".join(options)), ("asked", item.created_at), ("expires", item.expires_at),
         ("resolved", item.answered_at), ("by", item.answered_by),
     ])  # fmt: skip

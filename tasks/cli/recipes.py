@@ -1,35 +1,48 @@
-"""`recipes`: which there are, what they say, whether they are right. Needs neither PostgreSQL nor Redis."""
+"""`recipes`: which there are, what they say, whether they are right. Where no backend is known, without documents."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 
 import click
 
 from engines.errors import EngineError, InvalidSchema
-from engines.recipes.cascade import check_engine, list_recipes, resolve
-from engines.recipes.model import Recipe, parse_recipe
+from engines.ford import queries as structured_query
+from engines.recipes.cascade import RecipeSource, list_recipes, resolve
+from engines.recipes.model import Recipe, normalise_name, parse_recipe
 from engines.structured.schema import compile_schema
+from engines.tools.web_search import WebSearch
+from models.store import documents
 from tasks.cli.asked import read_file
-from tasks.cli.failures import FAILED
-from tasks.cli.here import Here, settings_here
-from tasks.cli.output import json_option, out, plain, print_fields, print_json, print_table
-from tasks.submission import recipe_sources
+from tasks.cli.failures import FAILED, USAGE, CommandError
+from tasks.cli.here import Here, backend_settings, settings_here
+from tasks.cli.output import err, json_option, out, plain, print_fields, print_json, print_table
+from tasks.cli.store import open_database
+from tasks.cookbook import recipe_path, recipe_sources
+from tasks.submission import check_recipe
+from tasks.toolbox import load_tools
 from tasks.wiring import load_engines
 
 
 @click.group()
 def recipes() -> None:
-    """List, show and check recipes: the bundled ones and those of VANCETOPE_RECIPES_DIR."""
+    """List, show, check and store recipes: a project's documents, its tenant's, VANCETOPE_RECIPES_DIR, bundled ones."""
 
 
 _TENANT = click.option("--tenant", help="Default: VANCETOPE_TENANT.")
 _PROJECT = click.option("--project", help="Default: VANCETOPE_PROJECT.")
 
 
-def _names(here: Here, tenant: str | None, project: str | None) -> tuple[str, str]:
-    return tenant or here.settings.tenant, project or here.settings.project
+def _cascade(here: Here, tenant: str | None, project: str | None) -> Sequence[RecipeSource]:
+    settings = here.settings
+    database = None if settings.database_url is None else open_database(settings)
+    if database is None:
+        err().print("no backend is known here: recipes among documents are not shown", style="dim")
+    return recipe_sources(settings, database)(tenant or settings.tenant, project or settings.project)
 
 
 @recipes.command("ls")
@@ -39,8 +52,7 @@ def _names(here: Here, tenant: str | None, project: str | None) -> tuple[str, st
 @json_option
 def ls(everything: bool, tenant: str | None, project: str | None, as_json: bool) -> None:
     """The recipes that `run` knows here."""
-    here = settings_here()
-    found = list_recipes(recipe_sources(here.settings, *_names(here, tenant, project)))
+    found = list_recipes(_cascade(settings_here(), tenant, project))
     shown = [
         each for each in found if each.recipe is None or everything or (each.recipe.listed and not each.recipe.internal)
     ]
@@ -51,6 +63,7 @@ def ls(everything: bool, tenant: str | None, project: str | None, as_json: bool)
                     "name": each.name,
                     "engine": each.recipe.engine if each.recipe else None,
                     "summary": each.recipe.summary if each.recipe else None,
+                    "layer": each.layer,
                     "source": each.recipe.source if each.recipe else None,
                     "error": each.error,
                 }
@@ -59,10 +72,12 @@ def ls(everything: bool, tenant: str | None, project: str | None, as_json: bool)
         )
         return
     rows = [
-        (each.name, each.recipe.engine, each.recipe.summary) if each.recipe else (each.name, "broken", each.error)
+        (each.name, each.layer, each.recipe.engine, each.recipe.summary)
+        if each.recipe
+        else (each.name, each.layer, "broken", each.error)
         for each in shown
     ]
-    print_table(("recipe", "engine", "what it does"), rows, empty="no recipes")
+    print_table(("recipe", "from", "engine", "what it does"), rows, empty="no recipes")
 
 
 @recipes.command("show")
@@ -72,8 +87,7 @@ def ls(everything: bool, tenant: str | None, project: str | None, as_json: bool)
 @json_option
 def show(name: str, tenant: str | None, project: str | None, as_json: bool) -> None:
     """One recipe in full, as a job would use it."""
-    here = settings_here()
-    recipe = resolve(name, recipe_sources(here.settings, *_names(here, tenant, project)))
+    recipe = resolve(name, _cascade(settings_here(), tenant, project))
     if as_json:
         print_json(recipe.model_dump(mode="json", by_alias=True))
         return
@@ -112,12 +126,11 @@ def check(
     """Check recipe FILES, or all recipes known here. Exit code 1 when one is wrong."""
     here = settings_here()
     if files:
-        checked = [(str(file), _problems(lambda file=file: parse_recipe(file.stem, _read(file), str(file)), here))
-                   for file in files]  # fmt: skip
+        checked = [(str(file), _problems(partial(_parsed, file), here)) for file in files]
     else:
-        sources = recipe_sources(here.settings, *_names(here, tenant, project))
+        sources = _cascade(here, tenant, project)
         names = sorted({name for source in sources for name in source.names()})
-        checked = [(name, _problems(lambda name=name: resolve(name, sources), here)) for name in names]
+        checked = [(name, _problems(partial(resolve, name, sources), here)) for name in names]
     if as_json:
         print_json([{"recipe": name, "problems": problems} for name, problems in checked])
     else:
@@ -126,15 +139,67 @@ def check(
     ctx.exit(FAILED if any(problems for _, problems in checked) else 0)
 
 
+@recipes.command("put")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@_TENANT
+@click.option("--project", help="Default: VANCETOPE_PROJECT; _tenant stores for all projects of the tenant.")
+@json_option
+def put(files: tuple[Path, ...], tenant: str | None, project: str | None, as_json: bool) -> None:
+    """Check recipe FILES and store them as documents of the project, where they win over all others.
+
+    The file's name is the recipe's. With one wrong file nothing is stored. `vancetope docs rm recipes/NAME.yaml` takes
+    one away again.
+    """
+    settings = backend_settings()
+    here = Here(settings)
+    for file in files:
+        problems = _problems(partial(_parsed, file), here)
+        if problems:
+            raise CommandError(f"nothing was stored: {'; '.join(problems)}", USAGE)
+    database = open_database(settings)
+    stored = []
+    for file in files:
+        path = recipe_path(normalise_name(file.stem))
+        place = (tenant or settings.tenant, project or settings.project, path)
+        version = documents.put(database, *place, _read(file), mime="application/yaml")
+        stored.append({"path": path, "version": version})
+    if as_json:
+        print_json(stored)
+        return
+    for each in stored:
+        err().print(f"{each['path']}, version {each['version']}", markup=False)
+
+
 def _read(file: Path) -> str:
     return read_file(str(file), "recipe")
 
 
-def _problems(load: object, here: Here) -> list[str]:
-    assert callable(load)
+def _unknown_tools(recipe: Recipe, here: Here) -> list[str]:
+    """Tools the recipe names that are not installed here; one that only lacks its setting is known."""
+    named = (*(recipe.allowed_tools or ()), *recipe.allowed_tools_add, *recipe.allowed_tools_remove)
+    if not named:
+        return []
+    known = {spec.name for spec in load_tools(here.settings).specs()} | {structured_query.NAME, WebSearch.name}
+    problems = []
+    for name in named:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))}"
+            problems.append(f"{recipe.source}: there is no tool {name!r} here: {hint}")
+    return problems
+
+
+def _parsed(file: Path) -> Recipe:
+    return parse_recipe(file.stem, _read(file), str(file))
+
+
+def _problems(load: Callable[[], Recipe], here: Here) -> list[str]:
     try:
-        recipe: Recipe = load()
-        check_engine(recipe, load_engines(here.settings.engines))
+        recipe = load()
+        check_recipe(recipe, load_engines(here.settings.engines))
+        unknown = _unknown_tools(recipe, here)
+        if unknown:
+            return unknown
         if recipe.json_schema is not None:
             compile_schema(recipe.json_schema)
     except InvalidSchema as error:

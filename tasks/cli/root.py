@@ -10,6 +10,8 @@ SECTIONS = {
     "Run the backend": {
         "dev": ("tasks.cli.dev:dev", "Run everything on this machine until Ctrl-C."),
         "demo": ("tasks.cli.demo:demo", "Run real jobs on a backend of their own, then stop."),
+        "api": ("tasks.cli.api:api", "Serve the HTTP API."),
+        "tokens": ("tasks.cli.tokens:tokens", "Tokens of the HTTP API."),
         "doctor": ("tasks.cli.doctor:doctor", "Check settings, services, workers, providers; say what to do."),
         "migrate": ("tasks.cli.migrate:migrate", "Bring the database to this version."),
     },

@@ -9,6 +9,7 @@ from uuid import UUID
 import click
 from uuid_utils.compat import uuid7
 
+from models.records import NewProcess
 from models.store import processes as store
 from tasks.cli import asked
 from tasks.cli.failures import FAILED, INTERRUPTED, UNFINISHED, USAGE, CommandError
@@ -18,6 +19,7 @@ from tasks.cli.output import err, json_option, print_json
 from tasks.cli.progress import RunProgress
 from tasks.cli.store import parse_id
 from tasks.cli.wired import open_runtime
+from tasks.cookbook import held
 from tasks.submission import Submission, SubmissionError, parse_submission, prepare
 from tasks.wiring import Runtime
 
@@ -27,7 +29,7 @@ BATCH = 500
 
 def submit_all(runtime: Runtime, submissions: Iterable[Submission]) -> int:
     """Check all, store them, publish their first turns. Returns how many are new. Raises ``SubmissionError``."""
-    prepared = [prepare(each, runtime.settings, runtime.engines) for each in submissions]
+    prepared = _prepared(submissions, runtime)
     new = 0
     for start in range(0, len(prepared), BATCH):
         turns = store.submit(runtime.database, prepared[start : start + BATCH])
@@ -35,6 +37,18 @@ def submit_all(runtime: Runtime, submissions: Iterable[Submission]) -> int:
         runtime.publisher.publish(turns)
         new += len(turns)
     return new
+
+
+def _prepared(submissions: Iterable[Submission], runtime: Runtime) -> list[NewProcess]:
+    """Every submission checked against the recipes of one moment; remarks are printed, each once."""
+    sources, told = held(runtime.sources), set[str]()
+
+    def warn(text: str) -> None:
+        if text not in told:
+            told.add(text)
+            err().print(f"remark: {text}", style="yellow", markup=False, soft_wrap=True)
+
+    return [prepare(each, runtime.settings, runtime.engines, sources, warn) for each in submissions]
 
 
 @click.command()
@@ -176,9 +190,10 @@ def _merged(line: Any, common: dict[str, Any]) -> Any:
 def _check_each(submissions: list[Submission], where: str, runtime: Runtime) -> None:
     """Recipes and sizes too, before anything is stored."""
     problems: list[str] = []
+    sources = held(runtime.sources)
     for number, each in enumerate(submissions, start=1):
         try:
-            prepare(each, runtime.settings, runtime.engines)
+            prepare(each, runtime.settings, runtime.engines, sources)
         except SubmissionError as error:
             problems.append(f"{where}: job {number}: {error.message}")
     _refuse(problems)

@@ -48,6 +48,7 @@ def status_fields(found: dict[str, Any]) -> list[tuple[str, object]]:
         ("status", found["status"] if is_open else found["close_reason"]),
         ("recipe", f"{found['recipe']} (engine {found['engine']})"),
         ("tenant", f"{found['tenant']}/{found['project']}"),
+        ("owner", found["owner"]),
         ("submitted", found["created_at"]),
         ("deadline", found["deadline_at"]),
         ("took" if not is_open else "age", age(found["created_at"], found["closed_at"])),
@@ -66,20 +67,22 @@ def status_fields(found: dict[str, Any]) -> list[tuple[str, object]]:
 @click.command("list")
 @click.option("--limit", "-n", type=click.IntRange(1, 1000), default=20, show_default=True)
 @click.option("--tenant")
+@click.option("--owner", help="Only those this person has submitted.")
 @json_option
-def list_(limit: int, tenant: str | None, as_json: bool) -> None:
+def list_(limit: int, tenant: str | None, owner: str | None, as_json: bool) -> None:
     """The newest jobs."""
-    rows = read.recent(open_database(), limit=limit, tenant=tenant)
+    rows = read.recent(open_database(), limit=limit, tenant=tenant, owner=owner)
     if as_json:
         print_json(rows)
         return
     print_table(
-        ("id", "status", "recipe", "submitted", "took"),
+        ("id", "status", "recipe", "owner", "submitted", "took"),
         [
             (
                 row["id"],
                 row["close_reason"] or row["status"],
                 row["recipe"],
+                row["owner"],
                 row["created_at"],
                 age(row["created_at"], row["closed_at"]),
             )

@@ -6,23 +6,21 @@ import click
 from rich.text import Text
 from rich.tree import Tree
 
-from engines.marvin.snapshot import plan_payload
-from engines.marvin.surroundings import plan_nodes
-from models.records import NodeStatus, PlanRow
-from models.store import plan as store
+from engines.marvin.payload import PlanNodePayload, PlanPayload
 from tasks.cli.output import json_option, out, plain, print_json
 from tasks.cli.store import known_status, open_database, process_id
+from tasks.plans import picture
 
 MAX_LINES = 60
 """More nodes than a screen holds are counted instead."""
-_TITLE_CHARS = 90
+_NODES = 500
 _SIGNS = {
-    NodeStatus.PENDING: ("○", "dim"),
-    NodeStatus.RUNNING: ("▶", "cyan"),
-    NodeStatus.WAITING: ("…", "yellow"),
-    NodeStatus.DONE: ("✓", "green"),
-    NodeStatus.FAILED: ("✗", "red"),
-    NodeStatus.SKIPPED: ("-", "dim"),
+    "pending": ("○", "dim"),
+    "running": ("▶", "cyan"),
+    "waiting": ("…", "yellow"),
+    "done": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "skipped": ("-", "dim"),
 }
 
 
@@ -30,50 +28,53 @@ _SIGNS = {
 @click.argument("identity", metavar="ID")
 @json_option
 def plan(identity: str, as_json: bool) -> None:
-    """The plan of one job as it is now: its tasks, their subtasks, and how far each is."""
+    """The plan of one job as it is now: its tasks, their subtasks, and how far each is.
+
+    Of a large plan the upper levels are shown, and every place where work is going on or a person is waited for.
+    """
     database = open_database()
     process = process_id(database, identity)
     known_status(database, process)
-    rows = store.tree(database, process)
+    found = picture(database, process, limit=_NODES)
+    payload: PlanPayload = found["plan"] if found else {"rootNode": None}
     if as_json:
-        print_json(plan_payload(plan_nodes(rows)))
+        print_json(payload)
         return
-    tree = plan_tree(rows, lines=len(rows))
+    tree = plan_tree(payload, lines=10 * _NODES)
     out().print(Text("this job is a single task") if tree is None else tree)
 
 
-def plan_tree(rows: tuple[PlanRow, ...], *, lines: int = MAX_LINES) -> Tree | None:
-    """The tree of ``models.store.plan.tree``; ``None`` for a job that is one node only."""
-    if len(rows) < 2:
+def plan_tree(payload: PlanPayload, *, lines: int = MAX_LINES) -> Tree | None:
+    """The payload as a tree of at most ``lines`` nodes; ``None`` for a job that is one node only."""
+    root = payload["rootNode"]
+    if root is None or not (root["children"] or root["meta"].get("hidden")):
         return None
-    below: dict[int | None, list[PlanRow]] = {}
-    for row in rows:
-        below.setdefault(row.parent_id, []).append(row)
-    root = below[None][0]
     tree = Tree(_line(root))
     todo = [(root, tree)]
     left = lines
     while todo:
-        row, branch = todo.pop(0)
-        children = below.get(row.id, [])
+        node, branch = todo.pop(0)
+        children = node["children"] or []
         shown = children[: max(left, 0)]
         left -= len(shown)
         todo += [(child, branch.add(_line(child))) for child in shown]
-        if len(shown) < len(children):
-            branch.add(Text(f"and {len(children) - len(shown)} more", style="dim"))
+        more = len(children) - len(shown) + sum(node["meta"].get("hidden", {}).values())
+        if more:
+            branch.add(Text(f"and {more} more", style="dim"))
     return tree
 
 
-def _line(row: PlanRow) -> Text:
-    status = NodeStatus.RUNNING if row.awaiting else row.status
-    sign, style = _SIGNS[status]
-    goal = " ".join(plain(row.goal).split())
+def _line(node: PlanNodePayload) -> Text:
+    meta = node["meta"]
+    sign, style = _SIGNS.get(node["status"], ("?", "dim"))
     line = Text(f"{sign} ", style=style)
-    line.append(goal if len(goal) <= _TITLE_CHARS else f"{goal[: _TITLE_CHARS - 1]}…", style="")
-    if row.awaiting:
+    line.append(plain(node["title"]), style="")
+    if meta.get("awaiting"):
         line.append("  waits for its subtasks", style="dim")
-    elif status in (NodeStatus.RUNNING, NodeStatus.WAITING, NodeStatus.PENDING):
-        line.append(f"  {row.phase}" if status is not NodeStatus.PENDING else "", style="dim")
-    elif status is NodeStatus.FAILED:
-        line.append(f"  {' '.join(plain(row.failure).split())[:120]}", style="red")
+    elif meta.get("inboxItemId"):
+        line.append(f"  waits for an answer: inbox item {plain(meta['inboxItemId'])}", style="yellow")
+    elif node["status"] in ("running", "waiting"):
+        line.append(f"  {plain(meta.get('phase', ''))}", style="dim")
+    elif node["status"] == "failed":
+        line.append(f"  {' '.join(plain(meta.get('failureReason', '')).split())[:120]}", style="red")
     return line

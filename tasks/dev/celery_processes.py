@@ -1,4 +1,4 @@
-"""Workers, beat and Flower as child processes of the development stack."""
+"""Workers, beat, the HTTP API and Flower as child processes of the development stack."""
 
 from __future__ import annotations
 
@@ -35,12 +35,16 @@ def flower_command(application: str, port: int) -> Command:
     return [*_celery(application), "flower", "--address=127.0.0.1", f"--port={port}"]
 
 
+def api_command(port: int) -> Command:
+    return [sys.executable, "-c", "from tasks.cli import main; main()", "api", "--port", str(port)]
+
+
 def _celery(application: str) -> Command:
     return [sys.executable, "-m", "celery", "-q", "-A", application]
 
 
 class CeleryProcess:
-    """A worker, beat or Flower: readiness is read from its log, and a dead one can be started again."""
+    """A worker, beat, the API or Flower: readiness is read from its log, and a dead one can be started again."""
 
     def __init__(self, name: str, command: Command, env: Mapping[str, str], sink: Sink) -> None:
         self.name = name
@@ -83,12 +87,12 @@ class CeleryProcess:
         self.start()
 
     def wait_ready(self) -> None:
-        """Wait for a worker to say that it is ready; the others are ready when they run.
+        """Wait for a worker or the API to say that it is ready; the others are ready when they run.
 
         StackError when it ends. One that runs but never says so (another log level) is believed after a while.
         """
         deadline = time.monotonic() + READY_SECONDS
-        while self.name.startswith("worker") and not self._ready and time.monotonic() < deadline:
+        while self.name.startswith(("worker", "api")) and not self._ready and time.monotonic() < deadline:
             self._refuse_dead()
             time.sleep(POLL_SECONDS)
         self._refuse_dead()
@@ -112,7 +116,7 @@ class CeleryProcess:
             )
 
     def _receive(self, line: str) -> None:
-        # Celery's own words, whatever the format of the line around them.
-        if f"{self.name}@{os.uname().nodename}" in line and " ready." in line:
+        # Their own words, whatever the format of the line around them.
+        if (f"{self.name}@{os.uname().nodename}" in line and " ready." in line) or "Uvicorn running on" in line:
             self._ready = True
         self._forward(line)

@@ -1,4 +1,4 @@
-"""`make demo`: a backend of its own, real jobs over the example texts, their results, and a clean end.
+"""`make demo`: a backend of its own, real jobs over the example texts, a plan at the end, and a clean end.
 
 python -m tasks.dev.demo [--scripted]
 """
@@ -34,10 +34,12 @@ from models.store import processes as store
 from models.store import read
 from tasks.broker import publisher_app
 from tasks.cli.output import age, err, json_text, money, out, plain, seconds
+from tasks.dev.demo_plan import GOAL, RECIPE, PlanJob, follow_plan, report_plan, submit_plan
+from tasks.dev.demo_script import plan_rules
 from tasks.dev.local_model import LocalModel
 from tasks.dev.process import StackError
 from tasks.dev.stack import DevOptions, Stack
-from tasks.progress import channel
+from tasks.plans import channel
 from tasks.settings import SettingsError, load_settings
 from tasks.submission import Submission, prepare
 from tasks.wiring import Runtime
@@ -63,9 +65,14 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brain:
-    """Who answers. ``concurrency``: the local model does one thing at a time, and waiting calls would time out."""
+    """Who answers. ``concurrency``: the local model does one thing at a time, and waiting calls would time out.
+
+    model: of the single questions, when it is not the one that carries the plan; plan_words: who carries the plan then.
+    """
 
     words: str
+    model: str | None = None
+    plan_words: str = ""
     environment: dict[str, str] = field(default_factory=dict)
     concurrency: int = 4
 
@@ -112,9 +119,20 @@ def _run(home: Path, *, scripted: bool, as_json: bool, say: Console, ends: ExitS
     runtime = Runtime(settings, app)
     ends.callback(app.close)
     ends.callback(runtime.close)
-    jobs = submit_jobs(runtime)
+    say.print(Text("1. Single questions, each with a schema its answer must fit", style="bold"))
+    jobs = submit_jobs(runtime, brain.model)
     done = follow(runtime, jobs, say, stack)
-    report(jobs, say, as_json=as_json)
+    if not as_json:
+        report(jobs, say)
+    say.print(Text(f"\n2. A plan: {GOAL}", style="bold"))
+    if brain.plan_words:
+        say.print(Text(brain.plan_words, style="dim"), soft_wrap=True)
+    plan = submit_plan(runtime)
+    done = follow_plan(runtime, plan, say, stack, patience=PATIENCE_SECONDS) and done
+    if as_json:
+        _print_json(jobs, plan)
+    else:
+        report_plan(runtime, plan, say)
     if not done:
         handle, name = tempfile.mkstemp(prefix="vancetope-demo-", suffix=".log")
         os.close(handle)
@@ -141,15 +159,22 @@ def choose_brain(home: Path, *, scripted: bool, ends: ExitStack) -> Brain:
             why = f"no key or URL of a provider is set, and no local model: {str(error).splitlines()[0]}"
         else:
             ends.callback(model.stop)
+            local = {"VANCETOPE_LOCAL_MODEL_URL": model.base_url}
             return Brain(
                 words=f"{model.name} on this machine: very small; it proves the pipeline, its answers are often wrong",
-                environment={"VANCETOPE_LOCAL_MODEL_URL": model.base_url},
+                model="local:default",
+                plan_words="too much for the small model: the plan's answers come from a script, all else is real",
+                environment={**local, **_script(home, {"rules": plan_rules()})},
                 concurrency=1,
             )
-    script = home / "script.json"
-    script.write_text(json.dumps(canned_answers()), encoding="utf-8")
     words = f"NONE: canned answers from a script ({why}). Everything else is real: queue, database, turns, validation"
-    return Brain(words=words, environment={"VANCETOPE_SCRIPTED_FILE": str(script)})
+    return Brain(words=words, environment=_script(home, canned_answers()))
+
+
+def _script(home: Path, script: dict[str, Any]) -> dict[str, str]:
+    file = home / "script.json"
+    file.write_text(json.dumps(script), encoding="utf-8")
+    return {"VANCETOPE_SCRIPTED_FILE": str(file)}
 
 
 def _configured_provider() -> str | None:
@@ -163,11 +188,12 @@ def _configured_provider() -> str | None:
 
 
 def canned_answers() -> dict[str, Any]:
-    """A script for the scripted provider: one answer per example text, one of them wrong at first, to be corrected."""
+    """A script for the scripted provider: one answer per example text, one of them wrong at first, to be corrected; and
+    those of the plan."""
     first, *others = (_canned(recipe, file) for recipe, pattern in _PLAN for file in _examples(pattern))
     right = first.pop("reply")
     wrong = {**first, "by": "count", "replies": [{"text": "Sure! Here is what I found: userId is unclear"}, right]}
-    return {"rules": [wrong, *others], "default": {"sample": True}}
+    return {"rules": [*plan_rules(), wrong, *others], "default": {"sample": True}}
 
 
 def _canned(recipe: str, file: Path) -> dict[str, Any]:
@@ -190,16 +216,16 @@ def _examples(pattern: str) -> list[Path]:
     return sorted((bundled_path() / "examples").glob(pattern))
 
 
-def submit_jobs(runtime: Runtime) -> list[Job]:
+def submit_jobs(runtime: Runtime, model: str | None = None) -> list[Job]:
     """One job per example text. Raises when a recipe is broken: then there is nothing to demonstrate."""
     jobs: list[Job] = []
+    choice = {} if model is None else {"model": model}
     for recipe, pattern in _PLAN:
         for file in _examples(pattern):
             prompt = file.read_text(encoding="utf-8").strip()
-            submission = Submission(id=uuid7(), recipe=recipe, params={"prompt": prompt}, goal=file.name)
-            runtime.publisher.publish(
-                store.submit(runtime.database, [prepare(submission, runtime.settings, runtime.engines)])
-            )
+            submission = Submission(id=uuid7(), recipe=recipe, params={"prompt": prompt, **choice}, goal=file.name)
+            process = prepare(submission, runtime.settings, runtime.engines, runtime.sources)
+            runtime.publisher.publish(store.submit(runtime.database, [process]))
             jobs.append(Job(submission.id, recipe, file.name))
     return jobs
 
@@ -279,16 +305,18 @@ def _progress(jobs: list[Job]) -> Table:
     return table
 
 
-def report(jobs: list[Job], say: Console, *, as_json: bool) -> None:
+def _print_json(jobs: list[Job], plan: PlanJob) -> None:
+    rows = [
+        {"id": job.id, "recipe": job.recipe, "source": job.source, "usage": job.status.get("usage"),
+         "result": job.wrapper}
+        for job in jobs
+    ]  # fmt: skip
+    last = {"id": plan.id, "recipe": RECIPE, "source": GOAL, "usage": plan.status.get("usage"), "result": plan.wrapper}
+    sys.stdout.write(json_text([*rows, {**last, "plan": plan.payload, "answers": plan.answered}]) + "\n")
+
+
+def report(jobs: list[Job], say: Console) -> None:
     """What came of the jobs: a table, then every wrapper as it is."""
-    if as_json:
-        rows = [
-            {"id": job.id, "recipe": job.recipe, "source": job.source, "usage": job.status.get("usage"),
-             "result": job.wrapper}
-            for job in jobs
-        ]  # fmt: skip
-        sys.stdout.write(json_text(rows) + "\n")
-        return
     table = Table("text", "recipe", "result", "attempts", "tokens", "cost", "took", box=None, header_style="bold")
     for job in jobs:
         usage = job.status.get("usage") or {}
@@ -316,6 +344,7 @@ def _where_next(say: Console) -> None:
         "  vancetope dev               the same backend, staying up, data kept in ./.vancetope\n"
         '  vancetope run extract-event --prompt "Ada signed in at 2026-05-04 09:12"\n'
         "  vancetope recipes ls        what else can be run;  vancetope models: what it can run on\n"
+        '  vancetope run marvin-architect --goal "…"   writes a recipe for a plan of your own\n'
         "  README.md                   settings, enqueueing from another app, operations",
         markup=False,
         soft_wrap=True,

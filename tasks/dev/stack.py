@@ -16,7 +16,14 @@ from types import FrameType
 from typing import Literal, Self
 
 from tasks.dev import migrate
-from tasks.dev.celery_processes import APPLICATION, CeleryProcess, beat_command, flower_command, worker_command
+from tasks.dev.celery_processes import (
+    APPLICATION,
+    CeleryProcess,
+    api_command,
+    beat_command,
+    flower_command,
+    worker_command,
+)
 from tasks.dev.local_model import LocalModel
 from tasks.dev.postgres import Postgres
 from tasks.dev.process import Sink, StackError, free_port
@@ -47,6 +54,8 @@ class DevOptions:
     control_worker: bool = True
     """One more small worker for the control queue alone."""
     beat: bool = True
+    api_port: int | None = None
+    """Serve the HTTP API on this port (0: any free one) of 127.0.0.1; the next free one when it is taken."""
     flower_port: int | None = None
     """Start Flower on this port (0: any free one) of 127.0.0.1."""
     local_model: Literal["yes", "no", "auto"] = "auto"
@@ -88,6 +97,7 @@ class Stack:
         self._hurried = threading.Event()
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
         self._flower_port: int | None = None
+        self._api_port: int | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -163,6 +173,9 @@ class Stack:
         if options.beat:
             command = [*beat_command(options.application, self.folder), "-l", options.log_level]
             yield CeleryProcess("beat", command, env, self._named("beat"))
+        if options.api_port is not None:
+            self._api_port = free_port(options.api_port or None)
+            yield CeleryProcess("api", api_command(self._api_port), env, self._named("api"))
         if options.flower_port is not None:
             self._flower_port = free_port(options.flower_port or None)
             command = flower_command(options.application, self._flower_port)
@@ -188,6 +201,7 @@ class Stack:
             redis_url=redis_url,
             local_model_url=self.local_model.base_url if self.local_model else None,
             local_model_name=self.local_model.name if self.local_model else None,
+            api_url=f"http://127.0.0.1:{self._api_port}" if self._api_port else None,
             flower_url=f"http://127.0.0.1:{self._flower_port}" if self._flower_port else None,
             children=children,
         )

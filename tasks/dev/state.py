@@ -28,6 +28,7 @@ class StackState:
     redis_url: str
     local_model_url: str | None = None
     local_model_name: str | None = None
+    api_url: str | None = None
     flower_url: str | None = None
     children: Mapping[str, int] = field(default_factory=dict)
 
@@ -46,6 +47,7 @@ class StackState:
             "postgres": self.database_url.rpartition("@")[2],
             "redis": self.redis_url.rpartition("@")[2],
             "local model": self.local_model_url,
+            "api": self.api_url,
             "flower": self.flower_url,
         }
         lines = [f"stack        pid {self.pid}, since {self.started_at}, data in {self.folder}"]

@@ -1,8 +1,9 @@
-"""The drill: hundreds of jobs while workers, PostgreSQL and Redis are killed, paused, flushed; then the proof.
+"""The drill: hundreds of jobs, or one large tree, while workers, PostgreSQL and Redis are killed, paused, flushed.
 
 ::
 
     python tests/acceptance/drill.py --jobs 300 --seed 1
+    python tests/acceptance/drill.py --tree 2000 --seed 1
 
 Exit code 0 when every claim holds, 1 when one does not. The claims are read from the tables and from the fake
 provider's own log (README, "What is promised").
@@ -20,8 +21,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,16 +32,16 @@ if __name__ == "__main__":  # run as a script: neither the repository nor the te
     sys.path[0:1] = [str(ROOT), str(ROOT / "tests")]
 
 import redis
+import treedrill
 from celery.backends.redis import RedisBackend
 from chaos import Chaos, Tally
-from cluster import Cluster
+from cluster import Cluster, provider_process
 from proof import CHECKS, broken
 from services import private_folder
 
 from models.store.database import DatabaseUnavailable
 from tasks.dev import migrate
 from tasks.dev.postgres import Postgres
-from tasks.dev.process import ChildProcess, wait_until
 from tasks.dev.redis import Redis
 
 WORKERS, BEATS, CONCURRENCY = 3, 2, 4
@@ -81,23 +81,6 @@ def make_jobs(number: int, dice: random.Random) -> list[Job]:
         behaviour = dice.choices(list(kinds), [45, 20, 10, 10, 15])[0]
         jobs.append(Job(place, behaviour, kinds[behaviour]))
     return jobs
-
-
-@contextmanager
-def provider_process(folder: Path, jobs: list[Job]) -> Iterator[tuple[str, Path]]:
-    """The fake provider as a process of its own, with its log."""
-    rules, log = folder / "rules.json", folder / "calls.jsonl"
-    rules.write_text(json.dumps([{"match": job.mark, "answers": job.answers} for job in jobs]))
-    lines: list[str] = []
-    command = [sys.executable, str(ROOT / "tests/fakes/provider.py"), "--log", str(log), "--rules", str(rules)]
-    process = ChildProcess("provider", command, sink=lines.append, env={**os.environ, "PYTHONUNBUFFERED": "1"})
-    process.start()
-    try:
-        wait_until(lambda: any(line.startswith("listening ") for line in lines), process, 60)
-        url = next(line for line in lines if line.startswith("listening ")).split()[1]
-        yield f"{url}/v1", log
-    finally:
-        process.stop()
 
 
 class Submitter:
@@ -245,7 +228,9 @@ def run(jobs_wanted: int, seed: int, seconds: float, folder: Path) -> bool:
         postgres = stack.enter_context(Postgres(data / "postgres", unsafe_fast=True))
         broker = stack.enter_context(Redis(data / "redis"))
         migrate.upgrade(postgres.dsn)
-        url, log = stack.enter_context(provider_process(folder, jobs))
+        rules = folder / "rules.json"
+        rules.write_text(json.dumps([{"match": job.mark, "answers": job.answers} for job in jobs]))
+        url, log = stack.enter_context(provider_process(folder, "--rules", str(rules)))
         cluster = Cluster(
             folder,
             database_url=postgres.dsn,
@@ -300,8 +285,11 @@ def say(text: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=300)
+    parser.add_argument("--tree", type=int, metavar="NODES", help="grow one tree of so many nodes instead of jobs")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=90.0, help="how long harm is done")
+    parser.add_argument(
+        "--seconds", type=float, help="how long harm is done (default: 90; to a tree until it is closed)"
+    )
     parser.add_argument("--keep", type=Path, help="folder for the logs of all processes (default: a temporary one)")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", "Call to deprecated setex", DeprecationWarning)
@@ -310,7 +298,11 @@ def main() -> int:
     folder = options.keep or Path(tempfile.mkdtemp(prefix="vancetope-drill-"))
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        passed = run(options.jobs, options.seed, options.seconds, folder)
+        if options.tree:
+            seconds = treedrill.HARM_SECONDS if options.seconds is None else options.seconds
+            passed = treedrill.run(options.tree, options.seed, folder, say, seconds=seconds)
+        else:
+            passed = run(options.jobs, options.seed, 90.0 if options.seconds is None else options.seconds, folder)
     except redis.RedisError as error:
         print(f"the drill itself failed: {error}")
         passed = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -40,6 +41,8 @@ def test_a_question_is_answered_through_the_client(
         (item,) = eventually(client.inbox, "asked")
         assert (item["title"], item["type"], item["status"]) == ("Which city?", "DECISION", "PENDING")
         eventually(lambda: job.status()["status"] == "BLOCKED", "blocked")
+        assert client.inbox(tag="nothing") == []
+        assert [each["id"] for each in client.inbox(tag="marvin")] == [item["id"]]
         assert other.inbox() == []
         for refused, code in (
             (lambda: client.answer(item["id"], {"chosen": "Wien"}, by="ada"), "INVALID"),
@@ -62,6 +65,45 @@ def test_a_question_is_answered_through_the_client(
     assert not any(word in line for line in worker.lines for word in ("Which city", "Linz", "Wien"))
     cluster.wait_closed(UUID(job.id))
     assert_proven(cluster.database_url, [UUID(job.id)])
+
+
+def titles(node: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(node["title"], node["status"]), *(each for child in node["children"] or [] for each in titles(child))]
+
+
+@pytest.mark.parametrize("channel_lost", [False, True])
+def test_a_plan_is_watched_through_the_client_until_it_ends(
+    cluster: Cluster,
+    provider: FakeProvider,
+    vancetope: Any,
+    redis_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    channel_lost: bool,
+) -> None:
+    if channel_lost:
+        # Redis loses every event: the plan is asked for, so it is late and nothing else.
+        watching = importlib.import_module("vancetope_client.watching")
+        monkeypatch.setattr(watching.Listener, "next_event", lambda self, seconds: time.sleep(0.05))
+        monkeypatch.setattr(watching, "SILENCE_SECONDS", 0.2)
+    provider.enqueue(*(Answer(json=each) for each in ANSWERS))
+    cluster.worker()
+    with vancetope.Client(redis_url) as client:
+        job = client.submit("marvin", goal="Where to?", params={"model": "compatible:fake-model"})
+        seen: list[Any] = []
+        for picture in client.watch(job.id, timeout=TIMEOUT):
+            seen.append(picture)
+            nodes = titles(picture.plan["rootNode"])
+            if ("Which city?", "waiting") in nodes and (waiting := client.inbox()):
+                item = picture.plan["rootNode"]["children"][0]["meta"]["inboxItemId"]
+                assert item == str(waiting[0]["id"])
+                client.answer(waiting[0]["id"], {"chosen": "Linz"}, by="ada")
+        assert seen[-1].status == "CLOSED"
+        assert titles(seen[-1].plan["rootNode"]) == [("Where to?", "done"), ("Which city?", "done")]
+        assert len(seen) >= 2
+        assert [each.at for each in seen] == sorted(each.at for each in seen)
+        assert [each.status for each in client.job(job.id).watch()] == ["CLOSED"]
+        with pytest.raises(vancetope.JobTimeout):
+            list(client.job("00000000-0000-7000-8000-000000000000").watch(timeout=0.1))
 
 
 def test_a_question_nobody_answers_expires_by_beat_alone(

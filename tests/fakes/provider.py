@@ -9,7 +9,7 @@ In a test::
 
 As a process, for drills (prints ``listening http://127.0.0.1:PORT`` once it is ready)::
 
-    python tests/fakes/provider.py --port 0 --log calls.jsonl [--rules rules.json] [--delay 0.2]
+    python tests/fakes/provider.py --port 0 --log calls.jsonl [--rules rules.json] [--delay 0.2] [--tree NODES:SEED]
 
 Standard library only (and the schema sampler of this project), so that it shares no bug with the clients under test.
 """
@@ -25,6 +25,7 @@ import re
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -34,8 +35,10 @@ if __name__ == "__main__":  # run as a script: the repository is not on the path
     sys.path[0:1] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
 
 from fakes.wire_formats import Answer, anthropic_events, anthropic_message, openai_completion, openai_events
+from treeplan import Key, TreePlan, key_of, usage_of
 
 DEFAULT_MARKER = r"drill-[A-Za-z0-9_.-]+"
+TREE_DELAY_SECONDS = (0.02, 0.3)
 
 
 @dataclass(kw_only=True)
@@ -68,7 +71,7 @@ class FakeProvider:
         *,
         port: int = 0,
         log: Path | None = None,
-        default: Answer | None = None,
+        default: Answer | Callable[[Recorded], Answer] | None = None,
         marker: str = DEFAULT_MARKER,
         keep: int = 100_000,
     ) -> None:
@@ -113,7 +116,7 @@ class FakeProvider:
             for test, answers in self._rules:
                 if test(request):
                     return answers.pop(0) if len(answers) > 1 else answers[0]
-        return self._default
+        return self._default(request) if callable(self._default) else self._default
 
     def _note(self, change: Callable[[], None]) -> None:
         with self._changed:
@@ -252,6 +255,7 @@ class FakeProvider:
             "stream": bool(request.body.get("stream")),
             "user": request.body.get("user") or (metadata.get("user_id") if isinstance(metadata, dict) else None),
             "marks": sorted(set(self._marker.findall(text))),
+            "tree": tree_key(request),
             "prompt_sha256": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
             "prompt_chars": len(text),
             "last": text[-200:],
@@ -342,6 +346,29 @@ def _strings(value: Any) -> Iterable[str]:
             yield from _strings(value.get(key))
 
 
+def tree_key(request: Recorded) -> Key | None:
+    """Which call of a tree plan the request is: each correction adds a message of the user."""
+    roles = [message.get("role") for message in request.body.get("messages") or ()]
+    return key_of(request.text, roles.count("user"))
+
+
+def tree_model(plan: TreePlan, *, delay: tuple[float, float] = (0.0, 0.0)) -> Callable[[Recorded], Answer]:
+    """The model of a tree plan: the same answer to the same question. delay: shortest and longest, in seconds."""
+
+    def answer(request: Recorded) -> Answer:
+        key = tree_key(request)
+        said = plan.calls.get(key) if key is not None else None
+        if key is None or said is None:
+            return Answer(status=400, body={"error": {"message": f"not of this plan: {key}"}})
+        shortest, longest = delay
+        wait = shortest + (longest - shortest) * (zlib.crc32(repr(key).encode()) % 1000) / 1000
+        what = said(request.text)
+        content = {"text": what} if isinstance(what, str) else {"json": what}
+        return Answer(**content, usage=usage_of(key), delay=wait, chunk_size=200)
+
+    return answer
+
+
 def load_rules(fake: FakeProvider, path: Path) -> None:
     """Rules from JSON: ``[{"match": "text", "answers": [{...fields of Answer...}]}]``; no match: the queue."""
     known = {item.name for item in fields(Answer)}
@@ -359,9 +386,13 @@ def main() -> None:
     parser.add_argument("--log", type=Path)
     parser.add_argument("--rules", type=Path)
     parser.add_argument("--delay", type=float, default=0.0, help="seconds before each default answer")
+    parser.add_argument("--tree", help="NODES:SEED of the tree plan to answer for (see treeplan.py)")
     parser.add_argument("--marker", default=DEFAULT_MARKER, help="regular expression of the marks to log")
     options = parser.parse_args()
-    default = Answer(delay=options.delay)
+    default: Answer | Callable[[Recorded], Answer] = Answer(delay=options.delay)
+    if options.tree:
+        nodes, _, seed = options.tree.partition(":")
+        default = tree_model(TreePlan(int(nodes), int(seed)), delay=TREE_DELAY_SECONDS)
     with FakeProvider(port=options.port, log=options.log, default=default, marker=options.marker, keep=1_000) as fake:
         if options.rules is not None:
             load_rules(fake, options.rules)

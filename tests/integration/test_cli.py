@@ -131,6 +131,18 @@ def test_submit_status_list_and_the_same_id_twice() -> None:
     assert "INIT" in invoke("status", identity).stdout
 
 
+def test_jobs_are_found_by_who_submitted_them() -> None:
+    hers, his = submitted("--owner", " ada "), submitted("--owner", "bob")
+    nobodys = submitted()
+    assert [row["id"] for row in said(invoke("list", "--json"))] == [nobodys, his, hers]
+    assert [row["owner"] for row in said(invoke("list", "--json"))] == [None, "bob", "ada"]
+    assert [row["id"] for row in said(invoke("list", "--owner", "ada", "--json"))] == [hers]
+    assert "ada" in invoke("list").stdout
+    assert said(invoke("status", hers, "--json"))["owner"] == "ada"
+    assert "bob" in invoke("status", his).stdout
+    assert invoke("submit", "jeltz", "--prompt", "x", "--owner", "x" * 201).exit_code == 2
+
+
 def test_a_batch_is_stored_whole_in_order_with_defaults(tmp_path: Path) -> None:
     lines = [{"params": {"prompt": str(number)}} for number in range(3)] + [
         {"recipe": "extract-event", "params": {"prompt": "x"}, "limits": {"maxCalls": 9}}

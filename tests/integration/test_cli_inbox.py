@@ -65,6 +65,11 @@ def test_questions_are_listed_shown_and_answered(asked: tuple[Rig, Any], redis_u
     ]  # fmt: skip
     go, city, think, order = (str(item["id"]) for item in found)
     assert said(invoke("inbox", "ls", "--owner", "bob", "--json")) == []
+    assert {(item["originator"], *item["tags"]) for item in found} == {(f"marvin:{process}", "marvin")}
+    assert all(item["requires_action"] for item in found)
+    assert len(said(invoke("inbox", "ls", "--tag", "marvin", "--json"))) == 4
+    assert said(invoke("inbox", "ls", "--tag", "valem", "--json")) == []
+    assert f"marvin:{process}" in invoke("inbox", "show", city).stdout
     assert "CRITICAL" in invoke("inbox", "ls").stdout
     text = invoke("inbox", "show", city).stdout
     for part in ("Which city?", "Both are fine.", "Graz, Linz", f"vancetope answer {city} WORDS", str(process)):
@@ -91,7 +96,8 @@ def test_questions_are_listed_shown_and_answered(asked: tuple[Rig, Any], redis_u
     assert "Linz" in invoke("inbox", "show", city).stdout
 
     assert said(invoke("inbox", "ls", "--json")) == []
-    assert {item["status"] for item in said(invoke("inbox", "ls", "--all", "--json"))} == {"ANSWERED", "DISMISSED"}
+    over = said(invoke("inbox", "ls", "--all", "--json"))
+    assert {(item["status"], item["requires_action"]) for item in over} == {("ANSWERED", False), ("DISMISSED", False)}
     # Each answer has published its turn.
     with redis.Redis.from_url(redis_url) as server:
         assert sum(server.llen(name) for name in queue_lists(engine_queue("marvin"))) == 4

@@ -23,7 +23,8 @@ from models.store.sweep import take_back_expired
 from tasks.delivery import Deliverer
 from tasks.heartbeat import Heartbeat
 from tasks.lessons import Lessons
-from tasks.progress import Background, channel
+from tasks.plans import PlanFeed, channel
+from tasks.progress import Background
 from tasks.runner import TurnRunner
 from tasks.settings import load_settings
 from tasks.submission import parse_submission, prepare
@@ -239,7 +240,7 @@ def test_25_chunks_are_published_while_the_call_runs(rig: Rig, redis_url: str) -
     # The real channel: a subscriber sees the pieces, then the turn, then the end.
     client = redis.Redis.from_url(redis_url)
     deliverer = CollectingDeliverer()
-    background = Background(client, deliverer)
+    background = Background(client, deliverer, PlanFeed(client, rig.database))
     heartbeat = Heartbeat(rig.database, lease_seconds=30.0)
     runner = TurnRunner(
         database=rig.database, engines=rig.engines, client=rig.client, heartbeat=heartbeat, gate=rig.gate,
@@ -274,9 +275,9 @@ def test_25_chunks_are_published_while_the_call_runs(rig: Rig, redis_url: str) -
     assert deliverer.handed == deliverer.marked == [process]
 
 
-def test_a_lone_surrogate_in_a_stream_costs_no_other_event(redis_url: str) -> None:
+def test_a_lone_surrogate_in_a_stream_costs_no_other_event(rig: Rig, redis_url: str) -> None:
     client = redis.Redis.from_url(redis_url)
-    background = Background(client, CollectingDeliverer())
+    background = Background(client, CollectingDeliverer(), PlanFeed(client, rig.database))
     root = UUID(int=1)
     with client.pubsub(ignore_subscribe_messages=True) as listener:
         listener.subscribe(channel(root))

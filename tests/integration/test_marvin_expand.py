@@ -142,6 +142,33 @@ def test_a_document_larger_than_the_tree_may_be_is_not_cut_in_half(stage: Stage)
     assert wrapper["nodeCount"] == 2
 
 
+@pytest.mark.parametrize(("taken", "created"), [(1, ["Budget"]), (2, [])])
+def test_branches_for_which_others_have_taken_the_room_are_left_out_and_named(
+    stage: Stage, taken: int, created: list[str]
+) -> None:
+    def play(phase: str, goal: str, request: LlmRequest) -> Any:
+        if (phase, goal) == ("SCOPE", GOAL):
+            return subtasks(expand_task(goal="{{ item.text }}"))
+        if (phase, goal) == ("SCOPE", "Build"):
+            return subtasks(*("walls", "roof")[:taken])
+        return straight(f"<{goal}>")(phase)
+
+    rig, model = stage(play)
+    # There is room for all four entries when the document is read, and Build comes first to ask for more.
+    tree = "---\nkind: tree\n---\n- Build\n- Plan\n  - Budget\n  - Staff\n"
+    documents.put(rig.database, "default", "default", "outline.md", tree)
+    process = submit_plan(rig, GOAL, maxTreeNodes=6)
+    rig.drain(limit=100)
+    assert closed_plan(rig, process)["nodeCount"] == 6
+    goals = [goal for goal, _, _ in nodes_of(rig, process)]
+    assert [goal for goal in goals if goal in ("Budget", "Staff")] == created
+    told = user_text(model.requests[model.asked.index(("CONCLUDE", "Plan"))])
+    assert "were not created, because the tree is full" in told
+    assert "Staff" in told
+    # Those that were created are read before the conclusion; without any there is nothing to wait for.
+    assert (("POST_CHILDREN", "Plan") in model.asked) is bool(created)
+
+
 def test_documents_are_found_by_id_and_by_name_and_never_elsewhere(stage: Stage) -> None:  # 117, 118
     rig, _, _ = run(stage, expand_task())
     documents.put(rig.database, "default", "default", "deep/er/list.md", LIST)

@@ -70,6 +70,7 @@ def test_a_question_of_the_root_reaches_a_conclusion(stage: Stage) -> None:  # 4
     assert (item.process_id, item.tenant, item.project, item.owner) == (process, "default", "default", None)  # 96, 99
     assert (item.type, item.criticality, item.title, item.body) == ("DECISION", "CRITICAL", "Which city?",
                                                                     "Both are fine.")  # fmt: skip
+    assert (item.originator, item.tags) == (f"marvin:{process}", ("marvin",))
     assert item.payload == QUESTION["payload"]
     assert (item.expires_at - item.created_at).total_seconds() == 604_800
     node = row(rig.database, "nodes", item.node_id)
@@ -158,6 +159,18 @@ def test_a_question_may_be_a_planned_task(stage: Stage) -> None:  # 52, 100
     assert artifacts(rig, item.node_id)["result"] == "go by train"
 
 
+@pytest.mark.parametrize(("named", "whose"), [({}, "ada"), ({"owner": "bob"}, "bob")])
+def test_a_plans_questions_are_its_submitters(stage: Stage, named: dict[str, str], whose: str) -> None:
+    rig, _ = stage(plays({(GOAL, "SCOPE"): asks()}))
+    process = submit_plan(rig, GOAL, submitter="ada", **named)
+    rig.drain()
+    (item,) = pending(rig)
+    assert item.owner == whose
+    assert row(rig.database, "processes", process)["owner"] == "ada"
+    assert reply(rig, item, by="eve").outcome is Outcome.FOREIGN
+    assert reply(rig, item, by=whose).outcome is Outcome.STORED
+
+
 @pytest.mark.parametrize("outcome", ["INSUFFICIENT_INFO", "UNDECIDABLE"])
 def test_no_decision_fails_the_node_with_the_reason(stage: Stage, outcome: str) -> None:  # 103
     rig, model = stage(plays({(GOAL, "SCOPE"): asks()}))
@@ -233,6 +246,30 @@ def test_the_same_answer_twice_is_one_wake_up_and_another_is_refused(stage: Stag
     assert (
         inbox.answer(rig.database, item.id, {"outcome": "UNDECIDABLE", "reason": "x"}, by="a").outcome is Outcome.OTHER
     )
+
+
+def test_two_questions_do_not_take_the_same_last_room(stage: Stage) -> None:
+    def play(phase: str, goal: str, request: LlmRequest) -> Any:
+        if (phase, goal) == ("SCOPE", GOAL):
+            return subtasks("A", "B")
+        if phase == "SCOPE":
+            if goal == "A":
+                # While A's model thinks, B's question takes the room that A has seen.
+                other = value(rig.database, "SELECT id FROM nodes WHERE goal = 'B'")
+                assert rig.runner.run("marvin", other, 1) == 1
+            return {"action": "NEEDS_USER_INPUT", "reason": "theirs", "userInput": {"title": f"What of {goal}?"}}
+        return straight(f"result of {goal}")(phase)
+
+    rig, model = stage(play)
+    process = submit_plan(rig, GOAL, maxTreeNodes=4, defaultExecutionMode="PARALLEL")
+    rig.drain()
+    (item,) = inbox.items(rig.database, "default", "default")
+    assert item.title == "What of B?"
+    rig.publisher.publish(inbox.dismiss(rig.database, item.id, by="ada").due)
+    rig.drain()
+    assert closed_plan(rig, process)["nodeCount"] == 4
+    assert model.asked.count(("SCOPE", "A")) == 1  # decided again, not asked again
+    assert "was not asked, because the tree is full" in user_text(model.requests[model.asked.index(("CONCLUDE", "A"))])
 
 
 @pytest.mark.parametrize("swept", [False, True])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +68,11 @@ def test_section_19_five_calls_two_recipe_calls_one_file(stage: Stage, recipes: 
         {"verdict": "PASS", "issues": [], "reason": "complete and well-structured"},
     ])  # fmt: skip
     rig, model = stage(lambda *_: next(answers))
-    process = submit_plan(rig, GOAL, recipes=recipes, availableRecipes=["web-research"])
+    process = submit_plan(rig, GOAL, recipes=recipes, submitter="ada", availableRecipes=["web-research"])
     rig.drain()
     wrapper = closed_plan(rig, process)
 
+    assert rows(rig.database, "SELECT DISTINCT owner FROM processes") == [("ada",)]
     assert wrapper["result"] == "# Nuclear Power Report\nAll of it."
     assert wrapper["documents"] == ["research/nuclear-power/report.md"]
     phases = [phase for phase, _ in model.asked]
@@ -158,6 +161,13 @@ def test_subtasks_one_of_which_fails(stage: Stage, mode: str) -> None:
     assert draft is not None
     assert 'phaseHistory:\n  - {phase: "SCOPE", iteration: 1' in draft.content
     assert draft.content.endswith("result of A")
+    settled = value(rig.database, "SELECT settled_at FROM nodes WHERE goal = 'A'")
+    completed = re.search('completedAt: "(.*)"', draft.content)
+    assert completed is not None
+    # The time of the commit that settled the node, to the second.
+    assert datetime.fromisoformat(completed[1]) == settled.replace(microsecond=0)
+    stored = value(rig.database, "SELECT content FROM document_versions WHERE document_id = %(id)s", id=draft.id)
+    assert stored == draft.content
 
 
 def test_children_of_a_sequential_parent_run_one_at_a_time(stage: Stage) -> None:  # 38
@@ -262,6 +272,48 @@ def test_a_provider_that_refuses_fails_the_node_and_its_parent_goes_on(stage: St
     rig.drain(skip_delays=True)
     wrapper = closed_plan(rig, process)
     assert "- #1 A: CONCLUDE call failed: bad_request: too large" in wrapper["result"]
+
+
+def test_a_prompt_too_long_for_the_model_is_shortened_once(stage: Stage) -> None:
+    window = 30_000
+
+    def play(phase: str, goal: str, request: LlmRequest) -> Any:
+        if sum(len(message.content) for message in request.messages) > window:
+            return LlmError(ErrorKind.CONTEXT_TOO_LONG, "prompt is too long")
+        if phase == "SCOPE" and goal == GOAL:
+            return subtasks(*(f"part {number} of the work" for number in range(12)))
+        return straight(f"{goal}: " + "long " * 1_000)(phase)
+
+    rig, model = stage(play)
+    process = submit_plan(rig, GOAL)
+    rig.drain()
+    closed_plan(rig, process)
+    own = [(phase, user_text(request)) for (phase, goal), request in zip(model.asked, model.requests, strict=True)
+           if goal == GOAL]  # fmt: skip
+    assert [phase for phase, _ in own] == ["SCOPE", "POST_CHILDREN", "POST_CHILDREN", "CONCLUDE", "VALIDATE"]
+    long, short = own[1][1], own[2][1]
+    assert len(short) < window < len(long)
+    assert "[YOU ARE HERE]" in short
+    for number in range(12):
+        assert f"Goal: part {number} of the work" in short, "cut, not left out"
+    assert "[truncated at" in short
+    reasons = [(each["phase"], each["reason"]) for each in read.phase_history(rig.database, process)]
+    assert reasons.count(("POST_CHILDREN", "CORRECTED")) == 1
+    kinds = [call["error_kind"] for call in read.calls(rig.database, process)]
+    assert kinds.count("context_too_long") == 1
+    assert [each["kind"] for each in read.messages(rig.database, process)] == ["prompt", "result"]
+
+
+def test_a_prompt_that_stays_too_long_is_a_clear_failure_after_two_calls(stage: Stage) -> None:
+    rig, model = stage(lambda *_: LlmError(ErrorKind.CONTEXT_TOO_LONG, "2,048 tokens at most"))
+    process = submit_plan(rig, GOAL)
+    rig.drain()
+    wrapper = closed_plan(rig, process, "FAILED")
+    assert len(model.asked) == 2
+    assert wrapper["error"] == "llm_error"
+    said = "SCOPE call failed, with the shortened prompt too: context_too_long: 2,048 tokens at most"
+    assert wrapper["message"] == said
+    assert [each["kind"] for each in read.messages(rig.database, process)] == ["prompt", "result"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -143,6 +144,43 @@ def test_each_migration_can_be_undone_and_done_again(empty_database_url: str) ->
     assert catalogue(empty_database_url) == empty
     migrate.upgrade(empty_database_url)
     assert catalogue(empty_database_url) == before[-1]
+
+
+def test_plans_that_are_under_way_go_on_after_the_upgrade_to_places_and_owners(empty_database_url: str) -> None:
+    migrate.upgrade(empty_database_url, "20261130_inbox")
+    process, quiet = uuid4(), uuid4()
+    with psycopg.connect(empty_database_url) as connection:
+        for each in (process, quiet):
+            connection.execute(
+                "INSERT INTO processes (id, root_id, tenant, project, engine, recipe_name) VALUES"
+                " (%s, %s, 't', 'p', 'marvin', 'marvin')",
+                (each, each),
+            )
+        for parent, mode in ((1, "PARALLEL"), (2, "SEQUENTIAL")):
+            connection.execute(
+                "INSERT INTO nodes (id, process_id, kind, phase, status, awaiting_post_children, child_mode)"
+                " OVERRIDING SYSTEM VALUE VALUES (%s, %s, 'WORKER', 'SCOPE', 'DONE', true, %s)",
+                (parent, process if parent == 1 else quiet, mode),
+            )
+            for place, due in ((1, "now()"), (2, "NULL")):
+                connection.execute(
+                    "INSERT INTO nodes (id, process_id, parent_id, order_key, depth, kind, phase, due_at)"
+                    f" OVERRIDING SYSTEM VALUE VALUES (%s, %s, %s, %s, 1, 'WORKER', 'SCOPE', {due})",
+                    (parent * 10 + place, process if parent == 1 else quiet, parent, [place]),
+                )
+        connection.execute(
+            "INSERT INTO inbox_items (tenant, project, process_id, node_id, type, criticality, title, body, payload,"
+            " expires_at) VALUES ('t', 'p', %s, 11, 'FEEDBACK', 'NORMAL', 'q', '', '{}', now())",
+            (process,),
+        )
+    migrate.upgrade(empty_database_url)
+    with psycopg.connect(empty_database_url) as connection:
+        waiting = connection.execute("SELECT id FROM nodes WHERE waits_for_place").fetchall()
+        places = dict(connection.execute("SELECT id, max_parallel FROM processes").fetchall())
+        item = connection.execute("SELECT originator, tags FROM inbox_items").fetchone()
+    assert waiting == [(12,)]
+    assert places == {process: 8, quiet: None}
+    assert item == (f"marvin:{process}", ["marvin"])
 
 
 def test_two_migrators_at_once_wait_for_each_other(empty_database_url: str) -> None:

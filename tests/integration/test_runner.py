@@ -309,7 +309,7 @@ def test_an_engine_that_will_not_give_up_either_is_closed_over_its_head(rig: Rig
     assert broken_invariants(rig.database) == {}
 
 
-@pytest.mark.parametrize("what", ["nan", "settled", "stranded", "duplicate"])
+@pytest.mark.parametrize("what", ["nan", "settled", "stranded", "duplicate", "crowd"])
 def test_a_decision_that_cannot_be_written_counts_as_a_crash(rig: Rig, what: str) -> None:
     process = rig.submit({"say": "fine"}, {"give": what})
     rig.drain(skip_delays=True)

@@ -501,3 +501,24 @@ def test_a_stop_waits_for_a_commit_under_way_and_closes_what_it_made(
     stopping.join(20)
     assert value(database, "SELECT count(*) FROM nodes WHERE parent_id = %(n)s AND status = 'SKIPPED'", n=node) == 3
     assert (broken_invariants(database), deadlocks(database)) == ({}, 0)
+
+
+def test_a_commit_that_others_queue_behind_waits_for_the_disk_without_its_locks(database: RecordingDatabase) -> None:
+    limits = Limits(max_calls=5)
+    for place, waits_apart in ((in_root, False), (child_in_root, True), (in_sub_process, True)):
+        found = claimed(database, place(database, limits))
+        database.sent.clear()
+        commit(database, found, going_on())
+        sent, *after = database.sent
+        assert is_commit(sent)
+        assert ("'synchronous_commit', 'off'" in sent) is waits_apart
+        assert ["pg_logical_emit_message" in each for each in after] == [True] * waits_apart
+
+
+def test_after_a_flush_everything_before_it_is_on_disk(database: RecordingDatabase) -> None:
+    node = child_in_root(database, Limits())
+    relaxed = "WITH r AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))"
+    rows(database, f"{relaxed} UPDATE nodes SET goal = 'x' FROM r WHERE id = %(id)s", id=node)
+    written = value(database, "SELECT pg_current_wal_insert_lsn()::text")
+    database.flush()
+    assert value(database, "SELECT pg_current_wal_flush_lsn() >= %(written)s::pg_lsn", written=written)

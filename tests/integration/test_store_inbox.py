@@ -24,8 +24,9 @@ def database(database_url: str) -> Iterator[Database]:
 def ask(database: Database, node: int, *, ttl: float = 60.0) -> int:
     found: int = value(
         database,
-        "INSERT INTO inbox_items (tenant, project, process_id, node_id, type, criticality, title, body, payload,"
-        " expires_at) SELECT 'default', 'default', process_id, id, 'FEEDBACK', 'NORMAL', 't', '', '{}',"
+        "INSERT INTO inbox_items (tenant, project, process_id, node_id, originator, type, criticality, title,"
+        " body, payload, expires_at)"
+        " SELECT 'default', 'default', process_id, id, 'engine:x', 'FEEDBACK', 'NORMAL', 't', '', '{}',"
         " now() + make_interval(secs => %(ttl)s) FROM nodes WHERE id = %(node)s RETURNING id",
         node=node, ttl=ttl,
     )  # fmt: skip

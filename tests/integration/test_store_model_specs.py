@@ -11,7 +11,8 @@ from factory import claim, claimed, make_node, make_process, value
 from rig import RecordingDatabase, in_threads
 
 from engines.base import Decided, Need, Outcome
-from models.records import ModelWish, View
+from models.records import View
+from models.spec_records import ModelWish
 from models.store.commit import commit_turn
 from models.store.model_specs import VersionConflict, get, history, list_models, put
 from models.transition import PhaseNote, Transition, WriteModelSpec, advance

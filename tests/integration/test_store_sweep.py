@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -12,7 +13,7 @@ from rig import in_threads, other_session
 from models.records import Limits, Turn
 from models.store import sweep
 from models.store.commit import HINT_GRACE_SECONDS
-from models.store.database import Database
+from models.store.database import Database, Row
 
 Repair = Callable[[Database, int], list[Turn]]
 
@@ -313,3 +314,36 @@ def test_past_the_deadline_running_calls_and_waiting_siblings_keep_their_place(d
     make_node(database, root, "leased", parent=parent, order=0)
     make_node(database, root, "queued_behind", parent=parent, order=1)
     assert wake_overdue(database) == []
+
+
+class Explaining(Database):
+    """Has statements carried out and explained instead of answered: ``looked_at`` counts the rows of ``nodes`` read."""
+
+    looked_at = 0.0
+
+    def statement(self, sql: str, params: dict[str, Any]) -> list[Row]:
+        todo = [super().statement(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", params)[0][0][0]["Plan"]]
+        while todo:
+            step = todo.pop()
+            todo += step.get("Plans", ())
+            if step.get("Relation Name") == "nodes":
+                read = step["Actual Rows"] + step.get("Rows Removed by Filter", 0)
+                self.looked_at += read * step["Actual Loops"]
+        return []
+
+
+def test_a_large_tree_is_not_walked_in_search_of_what_is_overdue(database: Database, database_url: str) -> None:
+    process = make_process(database, limits=Limits(deadline_seconds=3600))
+    parent = make_node(database, process, "awaiting")
+    for order in range(100):
+        make_node(database, process, "delayed", parent=parent, order=order)
+    rows(database, "ANALYZE nodes, processes")
+    explaining = Explaining(database_url, pool_size=1)
+    try:
+        wake_overdue(explaining)
+        assert explaining.looked_at < 10
+        rows(database, "UPDATE processes SET deadline_at = now() - interval '1 ms'")
+        wake_overdue(explaining)
+        assert explaining.looked_at >= 100, "the probe itself"
+    finally:
+        explaining.dispose()

@@ -27,11 +27,15 @@ def invoke(*arguments: str, stdin: str | None = None) -> Result:
     return CliRunner().invoke(main, list(arguments), input=stdin)
 
 
+FOREGROUND = {"api"}
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_and_json(command: str) -> None:
     result = invoke(command, "--help")
     assert result.exit_code == 0
-    assert "--json" in result.output or "Commands:" in result.output
+    # What runs in the foreground until Ctrl-C answers nothing.
+    assert "--json" in result.output or "Commands:" in result.output or command in FOREGROUND
 
 
 def test_the_top_loads_nothing_of_the_application() -> None:
@@ -146,6 +150,14 @@ def test_a_wrong_recipe_file_fails_its_check(tmp_path: Path) -> None:
     result = invoke("recipes", "check", str(wrong))
     assert result.exit_code == 1
     assert "prmopt" in result.stdout
+
+
+def test_a_tool_that_is_not_there_fails_the_check(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("description: x\nengine: ford\nallowedTools: [web_search, doc_raed]\n")
+    result = invoke("recipes", "check", "mine.yaml", "--json")
+    assert result.exit_code == 1
+    ((problem,),) = [each["problems"] for each in json.loads(result.stdout)]
+    assert problem == "mine.yaml: there is no tool 'doc_raed' here: did you mean 'doc_read'?"
 
 
 def test_a_good_schema_gets_a_forecast_for_every_kind_of_model() -> None:

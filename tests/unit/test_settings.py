@@ -57,3 +57,9 @@ def test_the_readme_lists_exactly_the_settings_there_are() -> None:
     listed = re.findall(r"^\| `([A-Z_]+)` \|", section, re.MULTILINE)
     assert sorted(listed) == sorted(field.upper() for field in Settings.model_fields)
     assert PREFIX in section
+
+
+def test_a_recipes_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"VANCETOPE_RECIPES_DIR: .*there is no folder .*/nowhere"):
+        load_settings({"VANCETOPE_RECIPES_DIR": str(tmp_path / "nowhere")})
+    assert load_settings({"VANCETOPE_RECIPES_DIR": str(tmp_path)}).recipes_dir == tmp_path

@@ -21,13 +21,14 @@ ALWAYS = [
     *("web_fetch", "current_time", "doc_list", "doc_read", "doc_write", "recipe_list", "recipe_describe"),
     "eval_jsonata",
 ]
+BY_NAME = ["recipe_write"]
 SEARCH = "https://search.example/search?format=json&q={query}"
 
 
 def test_web_search_is_offered_when_there_is_a_service_to_ask() -> None:
-    assert [spec.name for spec in load_tools(load_settings({})).specs()] == ALWAYS
+    assert [spec.name for spec in load_tools(load_settings({})).specs()] == ALWAYS + BY_NAME
     found = load_tools(load_settings({"VANCETOPE_SEARCH_URL": SEARCH, "VANCETOPE_SEARCH_API_KEY": "k"}))
-    assert [spec.name for spec in found.specs()] == ["web_search", *ALWAYS]
+    assert [spec.name for spec in found.specs()] == ["web_search", *ALWAYS, *BY_NAME]
 
 
 def test_the_search_key_is_kept_out_of_sight() -> None:

@@ -17,7 +17,8 @@ from engines.llm.policy import FailureCounts, GiveUp, next_step
 from engines.recipes.model import Recipe
 from engines.recipes.snapshots import stored_recipe
 from engines.valem.engine import Valem
-from models.records import NodeStatus, NodeView, ProcessView, StoredModel, View
+from models.records import NodeStatus, NodeView, ProcessView, View
+from models.spec_records import StoredModel
 from models.transition import CloseProcess, Transition, WriteModelSpec
 from tasks.accounting import learned
 from tasks.heartbeat import Cancel
@@ -113,6 +114,7 @@ def _beginning(recipe: Recipe, params: Mapping[str, Any]) -> View:
         parent_node_id=None,
         tenant="default",
         project="default",
+        owner=None,
         engine=recipe.engine,
         recipe_name=recipe.name,
         goal="",

@@ -10,6 +10,7 @@ import click
 
 from engines.llm.client import build_client, shutdown
 from engines.recipes.cascade import effective_params, resolve
+from engines.recipes.params import check_params
 from engines.structured.text import one_line, shorten
 from engines.valem.engine import Valem
 from models.transition import Transition
@@ -19,7 +20,7 @@ from tasks.cli.here import settings_here
 from tasks.cli.output import err, json_option, plain, print_json
 from tasks.cli.valem.files import read_json
 from tasks.cli.valem.session import Session
-from tasks.submission import recipe_sources
+from tasks.cookbook import recipe_sources
 from tasks.toolbox import Toolbox, load_tools
 
 _OPTIONS = (
@@ -79,16 +80,18 @@ def _run(
     as_json: bool,
 ) -> int:
     settings = settings_here().settings
-    sources = recipe_sources(settings, settings.tenant, settings.project)
-    recipe = resolve(name, sources)
+    sources = recipe_sources(settings)
+    recipe = resolve(name, sources(settings.tenant, settings.project))
     asked = {**dict(map(pair, param)), **given, "model": model, "includeView": view}
-    params = effective_params(recipe, {key: value for key, value in asked.items() if value is not None}).params
+    asked = {key: value for key, value in asked.items() if value is not None}
+    check_params(asked, recipe, Valem.param_names)
+    params = effective_params(recipe, asked).params
     tools = load_tools(settings)
     engine = Valem(tools.specs())
     objection = engine.objection("", params)
     if objection is not None:
         raise CommandError(objection, USAGE)
-    toolbox = Toolbox(tools, None, lambda tenant, project: sources)
+    toolbox = Toolbox(tools, None, sources)
     session = Session(engine=engine, client=build_client(settings.llm()), toolbox=toolbox)
     if not quiet:
         session.report = _report

@@ -20,6 +20,7 @@ from vancetope_client.errors import (
     Unreachable,
 )
 from vancetope_client.job import Job
+from vancetope_client.watching import Picture
 
 __all__ = [
     "AnswerRefused",
@@ -30,5 +31,6 @@ __all__ = [
     "Job",
     "JobTimeout",
     "NoAnswer",
+    "Picture",
     "Unreachable",
 ]

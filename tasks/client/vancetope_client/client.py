@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,6 +24,7 @@ from vancetope_client.payload import (
     submission,
 )
 from vancetope_client.translation import translated
+from vancetope_client.watching import Listener, Picture
 
 ANSWER_SECONDS = 10.0
 """How long a question to the backend (status, stop …) waits for a worker."""
@@ -63,6 +64,7 @@ class Client:
         *,
         params: Mapping[str, Any] | None = None,
         goal: str = "",
+        owner: str | None = None,
         id: str | uuid.UUID | None = None,
         priority: str = "normal",
         limits: Mapping[str, float] | None = None,
@@ -71,6 +73,7 @@ class Client:
     ) -> Job:
         """Send one job and return at once. The id is minted here: sending the same one again changes nothing.
 
+        owner: who submits it; shown with the job, and a plan's questions are theirs.
         priority: ``high``, ``normal`` or ``low``. limits: ``maxCalls``, ``maxTokens``, ``maxCostUsd``,
         ``deadlineSeconds``. callback: a task name of yours (or ``(name, queue)``; the queue is ``celery`` otherwise),
         called as ``task(process_id, wrapper)`` at least once when the job closes. trace_context: W3C headers.
@@ -85,6 +88,7 @@ class Client:
             goal=goal,
             tenant=self._tenant,
             project=self._project,
+            owner=owner,
             priority=priority,
             limits=limits,
             callback=callback,
@@ -97,7 +101,7 @@ class Client:
     def jeltz(self, prompt: str, schema: Mapping[str, Any], *, recipe: str = "jeltz", **options: Any) -> Job:
         """One question, one JSON object of ``schema``. Options: those of :meth:`submit`, and any parameter by its name
         (``model``, ``max_attempts`` or ``maxAttempts``, ``temperature`` …)."""
-        named = ("goal", "id", "priority", "limits", "callback", "trace_context")
+        named = ("goal", "owner", "id", "priority", "limits", "callback", "trace_context")
         own = {key: options.pop(key) for key in named if key in options}
         own["params"] = {
             **options.pop("params", {}),
@@ -111,20 +115,25 @@ class Client:
         """A job submitted earlier, or by somebody else. Asks nobody whether it exists."""
         return Job(self, checked_id(id), None)
 
+    def watch(self, id: str | uuid.UUID, *, timeout: float | None = None) -> Iterator[Picture]:
+        """A job's plan as it grows; see :meth:`Job.watch`."""
+        return self.job(id).watch(timeout=timeout)
+
     def inbox(
         self,
         *,
         status: str | None = "PENDING",
         owner: str | None = None,
+        tag: str | None = None,
         limit: int = 100,
         timeout: float | None = None,
     ) -> list[dict[str, Any]]:
         """Questions to people in this client's tenant and project, the pressing ones first, as many as fit an answer.
 
         status: ``PENDING``, ``ANSWERED``, ``DISMISSED``, ``EXPIRED`` or ``None`` for all. owner: only this person's and
-        those that are nobody's.
+        those that are nobody's. tag: only those with it; a plan's have ``marvin``.
         """
-        found = self.ask(INBOX_LIST, self._tenant, self._project, status, owner, limit, timeout=timeout)
+        found = self.ask(INBOX_LIST, self._tenant, self._project, status, owner, limit, tag, timeout=timeout)
         items: list[dict[str, Any]] = found["items"]
         return items
 
@@ -182,6 +191,10 @@ class Client:
                 raise NoAnswer(f"no worker answered {task} within {seconds:g} s") from None
             finally:
                 answer.forget()
+
+    def listener(self) -> Listener:
+        """A subscription to the backend's progress channels. For :class:`Job`."""
+        return Listener(self._app)
 
     @property
     def app(self) -> Celery:

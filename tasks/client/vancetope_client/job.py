@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import TimeoutError as CeleryTimeout
@@ -13,6 +13,7 @@ from celery.result import AsyncResult
 from vancetope_client.errors import JobTimeout, NoAnswer
 from vancetope_client.payload import RESULT, RESUME, STATUS, STOP, SUSPEND
 from vancetope_client.translation import translated
+from vancetope_client.watching import Picture, watched
 
 if TYPE_CHECKING:
     from vancetope_client.client import Client
@@ -92,6 +93,16 @@ class Job:
         """Repeat a submission the backend knows nothing of: its message was lost with Redis. Twice is once there."""
         if self._payload is not None and self._client.ask(STATUS, self.id, timeout=patience) is None:
             self._client.send(self._payload)
+
+    def watch(self, *, timeout: float | None = None) -> Iterator[Picture]:
+        """The job's plan as it grows: a :class:`Picture` now, one after each change (at most two a second), and one of
+        the closed job; then the iterator ends.
+
+        Changes come over Redis as they happen. After a silence, and in the end, a worker is asked for the plan in the
+        backend's database, so what Redis loses is only late. Raises :class:`JobTimeout` after ``timeout`` seconds and
+        :class:`NoAnswer` when nobody is there to ask at the beginning.
+        """
+        return watched(self._client, self.id, timeout)
 
     def status(self, *, timeout: float | None = None) -> dict[str, Any] | None:
         """What the backend knows: ``status``, ``close_reason``, ``usage`` …; ``None`` when it knows no such job (yet).

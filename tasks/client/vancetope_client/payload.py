@@ -16,6 +16,7 @@ CONTROL_QUEUE = "vancetope.control"
 URGENT_QUEUE = "vancetope.urgent"
 SUBMIT = "vancetope.submit"
 STATUS = "vancetope.status"
+PLAN = "vancetope.plan"
 RESULT = "vancetope.result"
 STOP = "vancetope.stop"
 SUSPEND = "vancetope.suspend"
@@ -60,6 +61,7 @@ def submission(
     goal: str,
     tenant: str | None,
     project: str | None,
+    owner: str | None = None,
     priority: str,
     limits: Mapping[str, float] | None,
     callback: str | tuple[str, str] | None,
@@ -81,6 +83,7 @@ def submission(
         "goal": goal,
         "tenant": tenant,
         "project": project,
+        "owner": owner,
         "priority": priority,
         "limits": dict(limits or {}),
         "callback": _callback(callback),

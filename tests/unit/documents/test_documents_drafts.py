@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.documents.drafts import ROOT_POSITION, DraftNode, PhaseLine, child_position, draft_of, draft_path
+from engines.documents.drafts import ROOT_POSITION, Draft, DraftNode, PhaseLine, child_position, draft_of, draft_path
 from engines.documents.errors import BadPath
 from engines.documents.paths import check_writable, normalise_path
 from engines.recipes.yamltext import YamlText
@@ -23,9 +23,16 @@ NODE = DraftNode(
     current_phase="VALIDATE",
     result="# Result\n---\n{{ x }}",
     counters={"reflectIter": 1, "validateIter": 2, "concludeRetries": 1},
-    completed_at="2026-11-30T12:00:00Z",
     history=(PhaseLine(phase="SCOPE", iteration=0, model="openai:gpt"), PhaseLine(phase="CONCLUDE", iteration=1)),
 )
+
+
+TIME = "2026-11-30T12:00:00Z"
+
+
+def committed(draft: Draft) -> str:
+    """The draft with the time the commit puts in."""
+    return draft.content[: draft.time_at] + TIME + draft.content[draft.time_at :]
 
 
 def front(content: str) -> dict[str, object]:
@@ -89,7 +96,7 @@ def test_the_content_shows_the_node_as_it_is_stored() -> None:
     assert draft.title == 'Write: "A" & {{ node.result }} --- \x7f\ufffd'
     assert draft.content.startswith("---\nnodeId: ")
     assert draft.content.endswith("\n---\n\n# Result\n---\n{{ x }}")
-    assert front(draft.content) == {
+    assert front(committed(draft)) == {
         "nodeId": "17",
         "processId": "0199-ab",
         "position": "0-1-2",
@@ -115,7 +122,8 @@ def test_any_goal_stays_inside_its_front_matter_field(goal: str) -> None:
     stored = "".join(
         "\ufffd" if character == "\0" or "\ud800" <= character <= "\udfff" else character for character in goal
     )
-    found = front(draft.content)
+    found = front(committed(draft))
+    assert found["completedAt"] == TIME
     assert found["goal"] == stored
     assert len(found) == 12
 
@@ -128,10 +136,9 @@ def test_a_long_history_is_cut_and_says_so() -> None:
     assert found["phaseHistoryOmitted"] == 10
     assert found["phaseHistory"][-1] == {"phase": "REFLECT", "iteration": 59}  # type: ignore[index]
     assert found["validatorAuditWarning"] == "accepted at the cap"
-    bare = draft_of(replace(NODE, history=(), completed_at=None))
+    bare = draft_of(replace(NODE, history=()))
     assert bare is not None
     assert front(bare.content)["phaseHistory"] == []
-    assert "completedAt" not in front(bare.content)
 
 
 @pytest.mark.parametrize(

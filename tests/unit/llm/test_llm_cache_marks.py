@@ -74,13 +74,13 @@ def test_tools_count_towards_the_prefix() -> None:
     assert marks(body(*messages, tools=(tool,))) == 1
 
 
-def test_key_order_of_the_callers_dictionaries_does_not_change_a_byte() -> None:
+def test_order_of_keywords_and_arguments_does_not_change_a_byte() -> None:
     def with_order(reverse: bool) -> str:
         def ordered(**items: Any) -> dict[str, Any]:
             return dict(sorted(items.items(), reverse=reverse))
 
         schema = ordered(
-            type="object", properties=ordered(b=ordered(type="string"), a=ordered(type="integer")), required=["a", "b"]
+            type="object", properties={"b": ordered(type="string", title="t"), "a": ordered(type="integer", title="t")}
         )
         tool = ToolSpec(name="look", description="d", parameters=schema)
         native = Native(path=StructuredPath.STRICT, name="answer", schema=schema)

@@ -126,3 +126,9 @@ def test_secrets_do_not_show() -> None:
 def test_unknown_setting_is_refused() -> None:
     with pytest.raises(ValueError, match="apikeys"):
         LlmConfig(apikeys={})  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("model", ["default:fast", "my-tune"])
+def test_a_misspelt_default_provider_is_no_reason_to_take_another(model: str) -> None:
+    with pytest.raises(LlmError, match=r"VANCETOPE_DEFAULT_PROVIDER: unknown provider 'opnai', did you mean 'openai'"):
+        choose(model, api_keys={"openai": "k"}, default_provider="opnai")

@@ -147,3 +147,23 @@ def test_empty_answers_cost_three_calls_and_their_tokens_are_told(
     result = walk(client, ask())
     assert [error.kind for error in result.errors] == [ErrorKind.EMPTY] * 3
     assert sum(error.usage.total_tokens for error in result.errors) == 45
+
+
+@BOTH
+@pytest.mark.parametrize("highest", [StructuredPath.STRICT, StructuredPath.LOOSE])
+def test_a_schema_is_sent_with_its_properties_in_their_authors_order(
+    client: RoutingClient, fake: FakeProvider, ask: Ask, model: str, highest: StructuredPath
+) -> None:
+    """Models write properties in the schema's order: sorted, this verdict would come before its reasons."""
+    nested = {"type": "object", "properties": {"z": {"type": "string"}, "a": {"type": "string"}}, "required": ["z"]}
+    schema = {
+        "type": "object",
+        "properties": {"reasons": {"type": "array", "items": nested}, "answer": {"type": "boolean"}},
+        "required": ["reasons", "answer"],
+    }
+
+    client.complete(ask(schema=schema, model=model, highest_path=highest))
+
+    sent = json.dumps(fake.requests[0].body)
+    assert 0 < sent.index('"reasons": {') < sent.index('"answer": {')
+    assert 0 < sent.index('"z": {') < sent.index('"a": {')

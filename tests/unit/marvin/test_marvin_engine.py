@@ -79,7 +79,7 @@ def view(
             transport={}, turn=turn, losses=0, spawned_calls=len(calls),
         ),
         process=ProcessView(
-            id=PROCESS, root_id=PROCESS, parent_node_id=None, tenant="t", project="p", engine="marvin",
+            id=PROCESS, root_id=PROCESS, parent_node_id=None, tenant="t", project="p", owner=None, engine="marvin",
             recipe_name="marvin", goal=GOAL if child else goal,
             params={**recipe.params, "availableRecipes": ["classify-ticket"], **params},
             recipe=json.loads(json.dumps(stored_recipe(recipe, CALLEES))), limits_counted=False, deadline_at=None,

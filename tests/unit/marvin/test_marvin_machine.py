@@ -27,7 +27,7 @@ from engines.marvin.outputs import (
     UserInput,
     ValidateOutput,
 )
-from engines.marvin.state import MarvinState
+from engines.marvin.state import MarvinState, Rejected
 from engines.marvin.steps import (
     Accept,
     AskUser,
@@ -419,6 +419,22 @@ def test_a_failed_call_is_told_apart_from_a_bad_answer() -> None:
     assert step.reason == "CONCLUDE call failed: auth: no key"
 
 
+@pytest.mark.parametrize("phase", Phase)
+def test_a_prompt_that_is_too_long_is_sent_once_more_and_shorter(phase: Phase) -> None:
+    too_long = CallFailed(message="context_too_long: 9,000 tokens", too_long=True)
+    quoted = replace(at(phase), corrections=1, rejected=Rejected(excerpt="{…}", correction="say it again"))
+    again = decide(quoted, too_long, CAPS, LEAF)
+    assert isinstance(again, Correct)
+    assert again.state == replace(quoted, short=True, rejected=Rejected(excerpt="", correction="say it again"))
+    ended = decide(again.state, too_long, CAPS, LEAF)
+    assert isinstance(ended, Fail)
+    assert ended.reason == f"{phase} call failed, with the shortened prompt too: context_too_long: 9,000 tokens"
+    # Material only grows: the node's later prompts are short ones from the start.
+    for output in outputs_of(phase):
+        assert decide(again.state, output, CAPS, LEAF).state.short
+    assert MarvinState.from_cursor(again.state.to_cursor()) == again.state
+
+
 @dataclass(frozen=True)
 class Spent:
     id: str
@@ -562,6 +578,7 @@ def test_the_readme_draws_every_arrow_and_no_other() -> None:
     events: list[Event] = [
         UNREADABLE,
         CallFailed(message="m"),
+        CallFailed(message="m", too_long=True),
         NoCallAllowed(why="w", material="m"),
         NoCallAllowed(why="w"),
     ]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engines.marvin import snapshot
 from engines.marvin.snapshot import LIMIT_CHARS, PlanNode, plan_labels, plan_payload, render_plan
 from models.records import NodeStatus
 
@@ -290,7 +291,7 @@ def test_the_payload_mirrors_the_tree() -> None:
             "kind": "worker",
             "title": "Root",
             "status": "running",
-            "meta": {"position": 0, "phase": "POST_CHILDREN"},
+            "meta": {"position": 0, "phase": "POST_CHILDREN", "awaiting": True},
             "children": [
                 {
                     "id": "2",
@@ -316,3 +317,12 @@ def test_the_payload_mirrors_the_tree() -> None:
 def test_the_payload_of_a_very_deep_tree_needs_no_recursion() -> None:
     nodes = [node(n, n - 1 or None) for n in range(1, 3_000)]
     assert plan_payload(nodes)["rootNode"]["id"] == "1"
+
+
+def test_however_many_views_are_tried_each_text_is_flattened_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    flattened: list[str] = []
+    flat = snapshot._flat
+    monkeypatch.setattr(snapshot, "_flat", lambda text, limit: flattened.append(text) or flat(text, limit))
+    wide = [node(1, None, "the goal", RUNNING), *(node(n, 1, status=DONE, summary=f"result {n}") for n in range(2, 90))]
+    assert len(render_plan(wide, 45)) <= LIMIT_CHARS
+    assert len(flattened) == len(set(flattened)) > 88

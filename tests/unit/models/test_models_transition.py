@@ -133,8 +133,8 @@ def test_a_calls_tokens_are_all_its_tokens() -> None:
 
 PLAIN = Shape(
     settles=False, has_parent=False, closes=False, has_caller=False, counted=False, is_root=True, messages=False,
-    artifacts=False, children=False, processes=False, documents=False, model=False, sibling=False, asks=False,
-    withdraws=False, ledger=False,
+    artifacts=False, children=False, processes=False, documents=False, model=False, sibling=False, parks=False,
+    asks=False, withdraws=False, ledger=False,
 )  # fmt: skip
 
 
@@ -146,7 +146,9 @@ PLAIN = Shape(
         ({"counted": True}, "FOR NO KEY UPDATE"),
         ({"children": True}, "FOR NO KEY UPDATE"),
         ({"sibling": True, "settles": True, "has_parent": True}, "FOR NO KEY UPDATE"),
-        ({"asks": True}, "FOR NO KEY UPDATE"),
+        ({"asks": True, "parks": True}, "FOR NO KEY UPDATE"),
+        ({"parks": True}, "FOR SHARE"),
+        ({"settles": True, "has_parent": True}, "FOR SHARE"),
         ({"withdraws": True}, "FOR SHARE"),
         ({"counted": True, "is_root": False}, "FOR SHARE"),
     ],

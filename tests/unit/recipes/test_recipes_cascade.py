@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from engines.errors import RecipeError
 from engines.recipes.cascade import (
     BundledRecipes,
+    FolderRecipes,
     bundled_path,
     check_engine,
     effective_params,
@@ -20,13 +21,22 @@ from engines.recipes.model import parse_recipe
 
 
 class Documents:
-    def __init__(self, label: str, **recipes: str) -> None:
-        self.label = label
+    def __init__(self, label: str, *, prompts: Mapping[str, str] | None = None, **recipes: str) -> None:
+        self.label = self.layer = label
         self.recipes = {name.replace("_", "-"): text for name, text in recipes.items()}
+        self.prompts = dict(prompts or {})
 
     def read(self, name: str) -> tuple[str, str] | None:
         text = self.recipes.get(name)
         return None if text is None else (text, f"{self.label}/{name}.yaml")
+
+    def read_prompts(self, name: str, parts: Sequence[str]) -> Mapping[str, tuple[str, str]]:
+        files = {part: f"{name}-{part}" for part in parts}
+        return {
+            part: (self.prompts[file], f"{self.label}/prompts/{file}.md")
+            for part, file in files.items()
+            if file in self.prompts
+        }
 
     def names(self) -> Collection[str]:
         return list(self.recipes)
@@ -99,15 +109,61 @@ def test_unknown_engines_get_near_ones() -> None:
 def test_the_bundled_folder_is_beside_the_packages(tmp_path: Path) -> None:
     assert bundled_path() == Path(__file__).resolve().parents[3] / "recipes"
     assert "jeltz" in BundledRecipes().names()
+    assert resolve("jeltz", [BundledRecipes()]).source == "bundled: recipes/jeltz.yaml"
+
+
+def test_a_folder_names_its_files_by_their_paths(tmp_path: Path) -> None:
+    folder = FolderRecipes(tmp_path)
     (tmp_path / "x.yaml").write_text(text("mine"), encoding="utf-8")
     (tmp_path / "latin.yaml").write_bytes(b"description: \xe4")
-    assert BundledRecipes(tmp_path).read("X") == (text("mine"), "recipes/x.yaml")
-    assert BundledRecipes(tmp_path).read("y") is None
-    assert BundledRecipes(tmp_path / "nowhere").names() == []
-    with pytest.raises(RecipeError, match="cannot be read"):
-        BundledRecipes(tmp_path).read("latin")
+    assert folder.read("X") == (text("mine"), f"{tmp_path}/x.yaml")
+    assert folder.read("y") is None
+    assert FolderRecipes(tmp_path / "nowhere").names() == []
+    with pytest.raises(RecipeError, match=r"latin.yaml: cannot be read"):
+        folder.read("latin")
     with pytest.raises(RecipeError, match="no recipe name"):
-        BundledRecipes(tmp_path).read("../x")
+        folder.read("../x")
+
+
+def test_a_files_name_may_be_written_in_any_way_but_once(tmp_path: Path) -> None:
+    folder = FolderRecipes(tmp_path)
+    (tmp_path / "Got Talent.yaml").write_text(text("found"), encoding="utf-8")
+    (tmp_path / "what?.yaml").write_text(text("never found"), encoding="utf-8")
+    assert folder.names() == ["got-talent", "what?"]
+    assert resolve("got-talent", [folder]).description == "found"
+    (broken,) = [each for each in list_recipes([folder]) if each.error]
+    assert (broken.name, "'?' is not allowed" in str(broken.error)) == ("what?", True)
+    (tmp_path / "got-talent.yaml").write_text(text("another"), encoding="utf-8")
+    with pytest.raises(RecipeError, match=r"Got Talent.yaml and got-talent.yaml are both the recipe 'got-talent'"):
+        resolve("got-talent", [folder])
+
+
+WITH_PROMPTS = text("bundled", "promptPrefix: own\nprompts: {SCOPE: own scope, CONCLUDE: own end}\n")
+
+
+def test_a_prompt_by_itself_replaces_that_of_a_recipe_of_its_own_or_a_later_source() -> None:
+    bundled = Documents("bundled", worker=WITH_PROMPTS)
+    tenant = Documents("tenant", prompts={"worker-system": "tenant's", "worker-scope": "tenant's scope"})
+    project = Documents("project", prompts={"worker-scope": "project's scope", "other-system": "x"})
+    recipe = resolve("worker", [project, tenant, bundled])
+    assert (recipe.prompt_prefix, recipe.prompts) == (
+        "tenant's",
+        {"SCOPE": "project's scope", "CONCLUDE": "own end"},
+    )
+    for label in ("bundled/worker.yaml", "tenant/prompts/worker-system.md", "project/prompts/worker-scope.md"):
+        assert label in recipe.source
+
+
+def test_a_prompt_of_a_later_source_does_not_reach_an_earlier_recipe() -> None:
+    project = Documents("project", worker=text("project", "promptPrefix: own\n"))
+    recipe = resolve("worker", [project, Documents("tenant", prompts={"worker-system": "tenant's"})])
+    assert (recipe.prompt_prefix, recipe.source) == ("own", "project/worker.yaml")
+
+
+def test_a_broken_prompt_is_named() -> None:
+    tenant = Documents("tenant", prompts={"worker-system": "a\n{% if %}"})
+    with pytest.raises(RecipeError, match=r"tenant/prompts/worker-system.md, line 2: "):
+        resolve("worker", [tenant, Documents("bundled", worker=WITH_PROMPTS)])
 
 
 def test_callers_override_params_key_by_key() -> None:

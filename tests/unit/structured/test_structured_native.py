@@ -289,7 +289,7 @@ def test_b10_never_above_the_highest_rung(dialect: Dialect, highest: StructuredP
 
 def test_equal_schemas_are_sent_as_equal_bytes() -> None:
     one = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "null"}}, "required": ["b", "a"]}
-    two = {"required": ["b", "a"], "properties": {"a": {"type": "null"}, "b": {"type": "string"}}, "type": "object"}
+    two = {"required": ["b", "a"], "properties": {"b": {"type": "string"}, "a": {"type": "null"}}, "type": "object"}
     for dialect in ("openai_strict", "openai_loose", "anthropic_strict", "anthropic_tool"):
         first, second = (plan_native(compile_schema(schema), dialect).sent_schema for schema in (one, two))
         assert json.dumps(first) == json.dumps(second)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
+from fakes.search import SearchService
 
 from engines.llm.base import ToolCall
 from engines.recipes.cascade import BundledRecipes
 from engines.tools.base import ToolContext, ToolFailed, ToolResult, cut
 from engines.tools.clock import CurrentTime
+from engines.tools.pauses import OwnPauses
 from engines.tools.registry import Registry, ToolsError, bundled_tools, installed_tools
 from engines.tools.web_search import WebSearch
 from models.records import StoredDocument
@@ -48,7 +48,8 @@ def run(name: str, /, allowed: list[str] | None = None, raw: str | None = None, 
 
 
 def test_the_tools_that_come_along() -> None:
-    others = ["web_fetch", "current_time", "doc_list", "doc_read", "doc_write", "recipe_list", "recipe_describe"]
+    others = ["web_fetch", "current_time", "doc_list", "doc_read", "doc_write"]
+    others += ["recipe_list", "recipe_describe", "recipe_write"]
     assert ["web_search", *others] == NAMES
     assert [spec.name for spec in Registry(bundled_tools()).specs()] == others
     for spec in REGISTRY.specs():
@@ -166,30 +167,6 @@ def test_recipes_are_listed_and_described() -> None:
     assert "did you mean 'outline'" in run("recipe_describe", name="outlin").text
 
 
-class SearchService(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        self.answer: tuple[int, bytes, dict[str, str]] = (200, b"{}", {})
-        self.asked: list[tuple[str, str | None]] = []
-        service = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                service.asked.append((self.path, self.headers["X-Key"]))
-                status, body, headers = service.answer
-                self.send_response(status)
-                for name, value in (headers | {"Content-Length": str(len(body))}).items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None: ...
-
-        super().__init__(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-
-
 @pytest.fixture
 def service() -> Iterator[SearchService]:
     service = SearchService()
@@ -200,7 +177,7 @@ def service() -> Iterator[SearchService]:
 
 def search_tool(service: SearchService, now: list[float]) -> WebSearch:
     url = f"http://127.0.0.1:{service.server_address[1]}/s?q={{query}}"
-    return WebSearch(url, api_key="k", key_header="X-Key", clock=lambda: now[0])
+    return WebSearch(url, api_key="k", key_header="X-Key", pauses=OwnPauses(lambda: now[0]))
 
 
 @pytest.mark.parametrize("body", [

@@ -458,8 +458,9 @@ def test_the_readme_draws_every_arrow_and_no_other() -> None:
 
 def test_the_readme_names_every_parameter_error_and_default() -> None:
     source = Path(params.__file__).read_text(encoding="utf-8")
-    names = set(re.findall(r'params(?:\.get\(|, )"(\w+)"', source)) | {"lang"}
+    names = set(re.findall(r'params(?:\.get\(|, )"(\w+)"', source)) | {"lang", "domainDescription"}
     table = dict(re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", README, re.MULTILINE))
+    assert names == params.PARAM_NAMES
     assert names <= set(table)
     numbers = re.findall(r'_(?:whole|number)\(params, "(\w+)", ([\w.]+), ([\d_.]+), ([\w.]+)\)', source)
     assert len(numbers) > 15

@@ -1,0 +1,99 @@
+"""Who calls and what they may do: bearer tokens with scopes, and nothing without one except on the loopback."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from models.store import tokens
+from models.store.tokens import Scope
+from tasks.api.parts import Parts
+from tasks.api.problems import Problem
+from tasks.api.rate import Allowance
+
+_BEARER: Final = HTTPBearer(
+    auto_error=False, scheme_name="token", description="A token of `vancetope tokens create`: `Bearer vt_…`."
+)
+_LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Whoever sent the request. Everything they see and do is within ``tenant``."""
+
+    tenant: str
+    name: str
+    scopes: frozenset[Scope]
+    token_id: int | None = None
+
+    def may(self, scope: Scope) -> bool:
+        return scope in self.scopes or Scope.ADMIN in self.scopes
+
+
+def caller(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)] = None
+) -> Caller:
+    """Dependency: the caller, within their rate. 401 without a token that works, 429 with too many requests."""
+    parts: Parts = request.app.state.parts
+    if credentials is not None:
+        found = tokens.use(parts.runtime.database, credentials.credentials)
+        if found is None:
+            raise _unauthorised("the token is unknown, revoked or expired")
+        known = Caller(tenant=found.tenant, name=found.name, scopes=found.scopes, token_id=found.id)
+    elif parts.open_to_loopback and _is_local(request):
+        known = Caller(tenant=parts.runtime.settings.tenant, name="local", scopes=frozenset({Scope.ADMIN}))
+    else:
+        raise _unauthorised("a token is needed: `vancetope tokens create NAME`, then the header Authorization: Bearer")
+    allowance = parts.rate.take(known.token_id)
+    request.state.allowance = allowance
+    if not allowance.granted:
+        raise _too_many(allowance)
+    return known
+
+
+def needs(scope: Scope) -> Callable[[Caller], Caller]:
+    """Dependency: a caller with ``scope``. 403 for others."""
+
+    def checked(found: Annotated[Caller, Depends(caller)]) -> Caller:
+        if not found.may(scope):
+            held = ", ".join(sorted(found.scopes))
+            detail = f"this needs the scope {scope.value}; the token {found.name!r} has {held}"
+            raise Problem(HTTPStatus.FORBIDDEN, "forbidden", detail)
+        return found
+
+    return checked
+
+
+Reader = Annotated[Caller, Depends(needs(Scope.READ))]
+Submitter = Annotated[Caller, Depends(needs(Scope.SUBMIT))]
+Answerer = Annotated[Caller, Depends(needs(Scope.ANSWER))]
+
+
+def _is_local(request: Request) -> bool:
+    """From this machine, to it by a local name, and from no page of another site: a name of theirs may resolve here."""
+    if request.url.hostname not in _LOCAL_NAMES:
+        return False
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != request.url.netloc:
+        return False
+    try:
+        return request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
+    except ValueError:
+        return False
+
+
+def _unauthorised(detail: str) -> Problem:
+    return Problem(HTTPStatus.UNAUTHORIZED, "unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
+
+
+def _too_many(allowance: Allowance) -> Problem:
+    wait = max(1, round(allowance.retry_seconds))
+    detail = f"more than {allowance.per_minute} requests in a minute; try again in {wait} s"
+    return Problem(HTTPStatus.TOO_MANY_REQUESTS, "too_many_requests", detail, headers={"Retry-After": str(wait)})

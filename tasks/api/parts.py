@@ -1,0 +1,30 @@
+"""What every request handler needs, made once per process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import redis.asyncio
+from fastapi import Depends, Request
+
+from tasks.api.rate import RateLimit
+from tasks.wiring import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """open_to_loopback: callers on this machine need no token. listener: subscribes to progress channels."""
+
+    runtime: Runtime
+    rate: RateLimit
+    listener: redis.asyncio.Redis
+    open_to_loopback: bool
+
+
+def parts(request: Request) -> Parts:
+    found: Parts = request.app.state.parts
+    return found
+
+
+Here = Annotated[Parts, Depends(parts)]
