@@ -12,7 +12,7 @@ from factory import broken_invariants, root_node, value
 from fakes.provider import FakeProvider, Recorded
 from fakes.wire_formats import Answer
 from rig import Rig, in_threads
-from valem_specs import GOOD, RAISE_VAT, text, wrong_paths
+from valem_specs import GOOD, RAISE_VAT, failing_tests, text, wrong_paths
 
 from engines.llm.client import RoutingClient, build_client, shutdown
 from engines.llm.config import LlmConfig
@@ -42,9 +42,9 @@ class Wired:
         """The answer as this format has it beside tools: a call of ``submit_spec``, or the text."""
         return Answer(tool_calls=[("submit_spec", spec)]) if self.is_anthropic else Answer(text=text(spec))
 
-    def submit(self, recipe: str = "valem-generate", **params: Any) -> UUID:
+    def submit(self, recipe: str = "valem-generate", *, limits: Any = None, **params: Any) -> UUID:
         params = {"model": MODELS[self.wire], "domainDescription": "Orders.", "evolutionRequest": "Raise VAT."} | params
-        payload = {"recipe": recipe, "params": params}
+        payload = {"recipe": recipe, "params": params, "limits": limits or {}}
         return self.rig.send(prepare(parse_submission(payload), load_settings({}), self.rig.engines))
 
     def result(self, process: UUID) -> dict[str, Any]:
@@ -125,6 +125,33 @@ def test_tools_a_repair_and_an_answer(wired: Wired) -> None:
         assert {request.body["response_format"]["json_schema"]["strict"] for request in requests} == {False}
     ledger = read.calls(wired.rig.database, process)
     assert [(row["attempt"], row["structured_path"]) for row in ledger] == [(1, "loose"), (1, "loose"), (2, "loose")]
+
+
+def test_convergence_goes_on_to_the_hard_cap(wired: Wired) -> None:
+    wired.provider.enqueue(*[wired.hands_in(wrong_paths(count)) for count in range(6, 0, -1)])
+    process = wired.submit()
+    wired.rig.drain()
+    wrapper = wired.result(process)
+    assert (wrapper["error"], wrapper["attempts"], len(wired.provider.requests)) == ("no_valid_spec", 6, 6)
+
+
+def test_the_best_effort_is_stored_also_when_the_budget_is_spent(wired: Wired) -> None:
+    wired.provider.enqueue(wired.hands_in(failing_tests(2)), wired.hands_in(failing_tests(1)))
+    process = wired.submit(limits={"maxCalls": 2})
+    wired.rig.drain()
+    wrapper = wired.result(process)
+    assert (wrapper["success"], wrapper["bestEffort"], wrapper["forced"], wrapper["attempts"]) == (True, True, True, 2)
+    assert (len(wrapper["failingTests"]), len(wired.provider.requests)) == (1, 2)
+    assert model_specs.get(wired.rig.database, *HERE, "order-total") is not None
+
+
+def test_a_refusal_is_one_call_and_keeps_its_reason(wired: Wired) -> None:
+    wired.provider.enqueue(Answer(refusal="I will not model that."))
+    process = wired.submit()
+    wired.rig.drain()
+    wrapper = wired.result(process)
+    assert (wrapper["error"], wrapper["attempts"], len(wired.provider.requests)) == ("refusal", 1, 1)
+    assert "I will not model that." in wrapper["message"]
 
 
 def marks(request: Recorded) -> int:

@@ -1,6 +1,7 @@
 """One conversation for each way through valem's loops, as it was agreed: what is asked, what is done, how it ends.
 
-The files in ``golden/conversations`` hold them. ``UPDATE_GOLDEN=1`` writes them anew; read the difference.
+The files in ``golden/conversations`` hold them. ``VANCETOPE_TEST_GOLDEN=write`` writes them anew and fails: look at the
+difference.
 """
 
 from __future__ import annotations
@@ -77,10 +78,15 @@ def test_the_conversation_goes_as_agreed(name: str) -> None:
     wrapper = session.run(recipe, effective_params(recipe, question | given).params)
     lines = told(turns, script.requests, wrapper)
     file = GOLDEN / f"{name}.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
+    if os.environ.get("VANCETOPE_TEST_GOLDEN") == "write":
         GOLDEN.mkdir(parents=True, exist_ok=True)
         file.write_text(lines, encoding="utf-8")
+        pytest.fail(f"{file.name} was written anew: look at the difference, then run without VANCETOPE_TEST_GOLDEN")
     assert lines == file.read_text(encoding="utf-8")
+
+
+def test_there_is_no_golden_conversation_of_nothing() -> None:
+    assert {path.stem for path in GOLDEN.glob("*.txt")} == set(PATHS)
 
 
 def told(turns: list[Transition], requests: list[LlmRequest], wrapper: dict[str, Any]) -> str:
