@@ -196,10 +196,7 @@ def decide(state: ValemState, event: Event, limits: Limits) -> Step:
         case Judged():
             return _judged(state, event, limits)
         case TooLong():
-            shorter = halved(state.exchanges)
-            if shorter is None:
-                return _no_more(state, NoMore(error="llm_error", message=event.message), limits)
-            return Onward(state=replace(state, exchanges=shorter), corrected=True)
+            return _too_long(state, event, limits)
         case NoMore():
             return _no_more(state, event, limits)
         case Refused():
@@ -248,6 +245,17 @@ def _returned(state: ValemState, event: Returned, limits: Limits) -> Step:
             spending=event.spending,
         )
     )
+
+
+def _too_long(state: ValemState, event: TooLong, limits: Limits) -> Step:
+    """Again with half the conversation, then without quoting what was written before, as long as that helps."""
+    shorter = halved(state.exchanges)
+    if shorter is not None:
+        return Onward(state=replace(state, exchanges=shorter), corrected=True)
+    if not state.previous:
+        return _no_more(state, NoMore(error="llm_error", message=event.message), limits)
+    asked = state.asked if limits.task is Task.EVOLVE else Asked.SHORTER
+    return Onward(state=replace(state, asked=asked, previous=""), corrected=True)
 
 
 def _judged(state: ValemState, event: Judged, limits: Limits) -> Step:

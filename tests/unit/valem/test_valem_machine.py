@@ -250,6 +250,17 @@ def test_a_conversation_too_long_is_halved_until_it_cannot_be() -> None:
     assert step.error == "llm_error"
 
 
+@pytest.mark.parametrize(("limits", "asked"), [(GENERATE, Asked.SHORTER), (EVOLVE, Asked.REPAIR)])
+def test_e6_a_repair_too_long_for_the_model_is_asked_for_without_its_quotation(limits: Limits, asked: Asked) -> None:
+    state = play(invalid(2), limits=limits)[0].state
+    step = decide(state, TooLong(message="m"), limits)
+    assert isinstance(step, Onward)
+    assert (step.state.asked, step.state.previous, step.state.attempt) == (asked, "", 2)
+    step = decide(step.state, TooLong(message="m"), limits)
+    assert isinstance(step, Closed)
+    assert step.error == "llm_error"
+
+
 def test_no_more_calls_end_with_the_best_there_is() -> None:
     step, _ = play(flawed(2))
     step = decide(step.state, NoMore(error="budget_exceeded", message="spent"), GENERATE)
