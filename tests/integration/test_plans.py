@@ -146,8 +146,13 @@ def test_a_plan_nobody_watches_is_not_read(stage: Stage, client: redis.Redis) ->
     process = submit_plan(rig, GOAL)
     feed = PlanFeed(client, rig.database)
     rig.database.sent.clear()
-    feed.mark(process, process, last=True)
-    feed.publish()
+    # Every Celery worker listens to a pattern, for remote control.
+    with client.pubsub(ignore_subscribe_messages=True) as remote_control:
+        remote_control.psubscribe("/0.celery.pidbox")
+        remote_control.get_message(timeout=1)
+        assert client.pubsub_numpat() == 1
+        feed.mark(process, process, last=True)
+        feed.publish()
     assert rig.database.sent == []
     assert feed.next_at is None
 
