@@ -224,12 +224,16 @@ def commit_turn(
         "reserved_calls": claim.reserved.calls,
         "reserved_tokens": claim.reserved.tokens,
         "reserved_cost": claim.reserved.cost_usd,
-        "messages": cleaner.json(effects.messages),
-        "artifacts": cleaner.json(effects.artifacts),
-        "children": cleaner.json(effects.children),
-        "processes": cleaner.json(effects.processes),
-        "documents": cleaner.json(list(effects.documents.values())),
     }
+    # Most turns have few kinds of effects, and their shape names no others.
+    lists = {
+        "messages": effects.messages,
+        "artifacts": effects.artifacts,
+        "children": effects.children,
+        "processes": effects.processes,
+        "documents": list(effects.documents.values()),
+    }
+    params |= {name: cleaner.json(found) for name, found in lists.items() if found}
     if effects.sibling:
         params["sibling"] = cleaner.json([_child_row(effects.sibling)])
     if effects.question:
