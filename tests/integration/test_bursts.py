@@ -148,14 +148,18 @@ def test_a_burst_whose_time_is_up_lets_go_of_the_node_with_the_commit(rig: Rig) 
     assert [turn.turn for turn in rig.publisher.turns] == [2]
 
 
-@pytest.mark.parametrize("parent", [False, True])
-def test_the_kept_turn_is_the_one_that_a_claim_would_have_given(database: RecordingDatabase, parent: bool) -> None:
+@pytest.mark.parametrize("place", ["root", "child", "root of a sub-process"])
+def test_the_kept_turn_is_the_one_that_a_claim_would_have_given(database: RecordingDatabase, place: str) -> None:
     # Numbers that are stored differently from what was sent, keys in an order of their own, a character that is not
     # stored: the next turn must see what any other worker would see.
     cursor = {"zz": 1.0, "a": 1e30, "nul": "a\x00b", "list": [2.50, None], "größe": {"b": 1, "a": 2}}
     process = make_process(database, limits=Limits(max_calls=3, deadline_seconds=3600))
     root = make_node(database, process)
-    node = make_node(database, process, parent=root) if parent else root
+    node = root
+    if place == "child":
+        node = make_node(database, process, parent=root)
+    elif place == "root of a sub-process":
+        node = make_node(database, make_process(database, parent_node=root))
     held = claimed(database, node)
     assert reserve_budget(database, held, tokens=10, cost_usd=0.5) is not None
     step = advance("NEXT", cursor, note=NOTE).with_transport({"crashes": 1.0, "path": "x"})
