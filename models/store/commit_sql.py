@@ -81,18 +81,21 @@ _MOVED = """moved AS (
          settled_at = CASE WHEN %(settled)s THEN now() END
     FROM p
    WHERE n.id = %(node)s AND n.turn = %(turn)s AND n.fence = %(fence)s AND n.process_id = p.id
-  RETURNING n.id, n.turn, n.parent_id, n.depth, n.started_at, n.fence, n.lease_owner, n.cursor, n.transport)"""
+  RETURNING n.id, n.turn, n.parent_id, n.depth, n.started_at{seen})"""
 
-_RELEASED = "lease_owner = NULL, lease_expires_at = NULL"
+_LETTING_GO = {"lease": "lease_owner = NULL, lease_expires_at = NULL", "seen": ""}
 # Commit and next claim in one: only where that claim would find nothing to change in the process and nothing to refuse.
 # The status is that of the row under its lock. The clock itself: the statement may have waited for the locks a while.
-_KEPT = """lease_owner = CASE WHEN p.status = 'RUNNING' THEN %(keep_owner)s::text END,
+_KEEPING = {
+    "lease": """lease_owner = CASE WHEN p.status = 'RUNNING' THEN %(keep_owner)s::text END,
          lease_expires_at = CASE WHEN p.status = 'RUNNING'
                                  THEN clock_timestamp() + make_interval(secs => %(keep_seconds)s) END,
-         fence = n.fence + 1 + (random() * 1000000000)::bigint"""
+         fence = n.fence + 1 + (random() * 1000000000)::bigint""",
+    "seen": ", n.fence, n.lease_owner, n.cursor, n.transport",
+}
 _OWN = "SELECT 'own' AS source, id, turn, NULL::text AS engine, NULL::int AS priority FROM moved"
-# What the next turn's view cannot take over from this one's: what was stored is not always what was sent (a float that
-# is whole comes back an integer), and the root's limits are as they are now.
+# What the next turn's view cannot take over from this one's: what was stored is not always what was sent (1e30 comes back
+# an integer), and the root's limits are as they are now.
 _NEXT_TURN = """SELECT 'own' AS source, moved.id, moved.turn, NULL::text AS engine, NULL::int AS priority,
        moved.lease_owner IS NOT NULL, moved.fence, moved.cursor, moved.transport,
        root.max_calls IS NOT NULL OR root.max_tokens IS NOT NULL OR root.max_cost_usd IS NOT NULL,
@@ -315,7 +318,7 @@ def statement(shape: Shape) -> str:
     FROM {source} WHERE processes.id = %(process)s AND status <> 'CLOSED'{room}
      FOR {"NO KEY UPDATE" if exclusive else "SHARE"} OF processes)"""
     )
-    parts.append(_MOVED.format(lease=_KEPT if shape.keeps else _RELEASED))
+    parts.append(_MOVED.format(**(_KEEPING if shape.keeps else _LETTING_GO)))
     parts.append(_PHASE_RECORD)
     plain = (
         (shape.messages, _MESSAGES),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 from factory import (
     ProbeEngine,
@@ -14,6 +16,7 @@ from factory import (
     broken_invariants,
     claim,
     claimed,
+    eventually,
     expire_lease,
     make_everything_due,
     make_node,
@@ -39,6 +42,8 @@ from models.transition import AppendMessage, PhaseNote, Transition, WriteArtifac
 ASK: Step = {"ask": "question"}
 KEEP = Keep(owner="worker:1", lease_seconds=30.0, nonce="next")
 NOTE = PhaseNote(phase="STEP", iteration=1)
+BREAK_OFF = 15.0
+"""Seconds after which a test gives up waiting for a thread."""
 
 
 class Forgetful(ProbeEngine):
@@ -294,6 +299,22 @@ def test_a_suspension_under_a_turn_ends_the_burst_with_its_commit(rig: Rig) -> N
     rig.publisher.publish(turns)
     rig.drain()
     assert (rig.status(process), rig.client.calls) == ("CLOSED", 2)
+
+
+def test_a_suspension_that_the_commit_waits_for_is_seen_by_it(database: RecordingDatabase) -> None:
+    process = make_process(database)
+    node = make_node(database, process)
+    held, committed = claimed(database, node), []
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    with psycopg.connect(database.url) as session:
+        session.execute("UPDATE processes SET status = 'SUSPENDED' WHERE id = %s", [process])
+        committing = threading.Thread(target=lambda: committed.append(kept_by(database, held)))
+        committing.start()
+        eventually(lambda: value(database, waiting) == 1, "the commit waits")
+    committing.join(BREAK_OFF)
+    assert [(each.kept, len(each.due)) for each in committed] == [(None, 1)]
+    found = row(database, "nodes", node)
+    assert (found["turn"], found["lease_owner"], found["lease_expires_at"]) == (2, None, None)
 
 
 def test_a_suspension_between_two_turns_finds_a_running_turn(rig: Rig) -> None:
