@@ -9,7 +9,7 @@ from engines.base import Engine, Outcome
 from engines.llm.base import LlmClient, LlmRequest
 from engines.llm.catalogue import Candidate
 from models.records import CallRecord, View
-from models.store.claim import Claim
+from models.store.claim import Claim, Keep
 from tasks.heartbeat import Cancel
 
 
@@ -30,6 +30,8 @@ class Attempt:
     """The call made, for the ledger."""
     outcome: Outcome | None = None
     """What the engine decided about last."""
+    keep: Keep | None = None
+    """Set when the node's next turn is to follow at once in the same task."""
 
     @property
     def view(self) -> View:

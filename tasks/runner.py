@@ -30,7 +30,7 @@ from engines.llm.base import ErrorKind, LlmError, LlmRequest
 from engines.llm.catalogue import Candidate
 from engines.llm.policy import FailureCounts, GiveUp, StepDown, next_step
 from models.records import Reason
-from models.store.claim import MAX_LOSSES, Claim, claim_turn, postpone_turn, reserve_budget, why_refused
+from models.store.claim import MAX_LOSSES, Claim, Keep, claim_turn, postpone_turn, reserve_budget, why_refused
 from models.store.clean import NotStorable
 from models.store.commit import BadTransition, Committed, StaleTurn, TreeFull, commit_turn
 from models.store.database import Database, DatabaseUnavailable
@@ -101,20 +101,17 @@ class TurnRunner:
         """Run the turn if it is still due, and with ``burst`` > 1 the node's next ones. Returns how many were run."""
         self._heartbeat.ensure_own_process()
         self._background.ensure_own_process()
-        started = self._clock()
+        until = self._clock() + self._burst_seconds
         done = 0
-        while True:
-            last = done + 1 >= self._burst or self._clock() - started >= self._burst_seconds
-            following = self._one(engine_name, node_id, turn, keep_next=not last)
-            if following is None:
-                return done
+        claim = self._claim(engine_name, node_id, turn)
+        while claim and (committed := self._one(claim, until if done + 1 < self._burst else None)):
             done += 1
-            if following.next_turn is None or last:
-                return done
-            turn = following.next_turn.turn
+            claim = committed.kept
+            if claim is None and committed.next_turn is not None:
+                claim = self._claim(engine_name, node_id, committed.next_turn.turn)
+        return done
 
-    def _one(self, engine_name: str, node_id: int, turn: int, *, keep_next: bool) -> Committed | None:
-        engine = self._engines[engine_name]
+    def _claim(self, engine_name: str, node_id: int, turn: int) -> Claim | None:
         try:
             claim = claim_turn(
                 self._database,
@@ -122,31 +119,35 @@ class TurnRunner:
                 turn,
                 owner=self._heartbeat.owner,
                 lease_seconds=self._lease_seconds,
-                history=engine.history,
+                history=self._engines[engine_name].history,
                 nonce=secrets.token_hex(4),
             )
         except DatabaseUnavailable as error:
-            log.warning(
-                "turn not claimed, the sweeper will bring it back", extra={"node": node_id, "error": str(error)}
-            )
+            why = {"node": node_id, "error": str(error)}
+            log.warning("turn not claimed, the sweeper will bring it back", extra=why)
             return None
-        if claim is None:
+        if claim is not None and (belongs := claim.view.process.engine) != engine_name:
+            log.error("message on the wrong queue", extra={"node": node_id, "engine": engine_name, "belongs": belongs})
+            self._postpone(claim, 0.0)
             return None
-        faults.reach("after_claim")
-        with bound(process=str(claim.lease.process_id), node=node_id, turn=turn, engine=engine_name):
-            if claim.view.process.engine != engine_name:
-                log.error("message on the wrong queue", extra={"belongs": claim.view.process.engine})
-                self._postpone(claim, 0.0)
-                return None
-            return self._claimed(engine, claim, keep_next=keep_next)
+        return claim
 
-    def _claimed(self, engine: Engine, claim: Claim, *, keep_next: bool) -> Committed | None:
+    def _one(self, claim: Claim, burst_until: float | None) -> Committed | None:
+        faults.reach("after_claim")
+        engine, node = claim.view.process.engine, claim.lease
+        with bound(process=str(node.process_id), node=node.node_id, turn=node.turn, engine=engine):
+            return self._claimed(self._engines[engine], claim, burst_until)
+
+    def _claimed(self, engine: Engine, claim: Claim, burst_until: float | None) -> Committed | None:
+        """Work on the turn and commit it. The node's next turn is in the answer when it follows in this burst."""
         began = self._clock()
         with self._heartbeat.hold(claim.lease) as cancel:
             attempt = Attempt(engine=engine, claim=claim, cancel=cancel)
             try:
                 transition = self._work(attempt)
                 faults.reach("before_commit", transition.label)
+                goes_on = burst_until is not None and self._clock() < burst_until
+                attempt.keep = self._keep(engine) if goes_on else None
                 transition, committed = self._commit(attempt, transition, began)
             except Postponed as wait:
                 self._postpone(claim, wait.delay_seconds)
@@ -159,10 +160,16 @@ class TurnRunner:
                 return None
         faults.reach("after_commit", transition.label)
         announce(self._background, attempt.view, transition, closed=committed.closed)
-        keep = committed.next_turn if keep_next else None
-        self._publisher.publish([turn for turn in committed.due if turn is not keep])
+        following = committed.next_turn if goes_on else None
+        self._publisher.publish([turn for turn in committed.due if turn is not following])
         faults.reach("after_publish", transition.label)
-        return committed
+        return replace(committed, next_turn=following)
+
+    def _keep(self, engine: Engine) -> Keep | None:
+        """The commit may lease the next turn, unless its view needs the history: that is the claim's to read."""
+        if engine.history > 0:
+            return None
+        return Keep(owner=self._heartbeat.owner, lease_seconds=self._lease_seconds, nonce=secrets.token_hex(4))
 
     # -- from the view to a transition -----------------------------------------------------------------------------
 
@@ -361,9 +368,15 @@ class TurnRunner:
         pause, refused, full = 0.1, False, 0
         while True:
             try:
-                return transition, commit_turn(
-                    self._database, attempt.claim, transition, call=attempt.call, elapsed_seconds=elapsed
+                committed = commit_turn(
+                    self._database,
+                    attempt.claim,
+                    transition,
+                    call=attempt.call,
+                    elapsed_seconds=elapsed,
+                    keep=attempt.keep,
                 )
+                return transition, committed
             except TreeFull as error:
                 # The answer is paid for: the engine decides about it once more, seeing the tree as it is now.
                 full += 1

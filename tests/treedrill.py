@@ -236,7 +236,7 @@ def report(evidence: TreeEvidence, claims: dict[str, list[Any]], *, seed: int, c
             print(f"            {row}")
 
 
-def run(nodes: int, seed: int, folder: Path, say: Callable[[str], None], *, seconds: float) -> bool:
+def run(nodes: int, seed: int, folder: Path, say: Callable[[str], None], *, seconds: float, burst: int) -> bool:
     """Grow one tree under harm. seconds: the longest time that harm is done."""
     plan = TreePlan(nodes, seed)
     with ExitStack() as stack:
@@ -252,6 +252,7 @@ def run(nodes: int, seed: int, folder: Path, say: Callable[[str], None], *, seco
             provider_url=url,
             lease_seconds=LEASE_SECONDS,
             sweep_seconds=0.5,
+            turn_burst=burst,
             **tree_settings(folder),
         )
         stack.callback(cluster.close)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from models.records import CallResult, CloseReason, Lease, NodeStatus, NodeView, ProcessView, StoredMessage, View
@@ -141,6 +142,42 @@ class Claim:
     lease: Lease
     view: View
     reserved: Reservation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """Who goes on with the node at once, if its next turn is due: the commit leases that turn to ``owner``."""
+
+    owner: str
+    lease_seconds: float
+    nonce: str
+
+
+def claim_kept(
+    claim: Claim,
+    keep: Keep,
+    *,
+    turn: int,
+    fence: int,
+    phase: str,
+    cursor: dict[str, Any],
+    transport: dict[str, Any],
+    limits_counted: bool,
+    deadline_at: datetime | None,
+    overdue: bool,
+) -> Claim:
+    """The next turn of a node that went on and that the commit left leased: what :func:`claim_turn` would have returned
+    for it, the node having called nothing and its engine reading no history."""
+    view = claim.view
+    node = replace(
+        view.node, status=NodeStatus.RUNNING, phase=phase, cursor=cursor, transport=transport, turn=turn, losses=0
+    )
+    process = replace(view.process, limits_counted=limits_counted, deadline_at=deadline_at, overdue=overdue)
+    return Claim(
+        lease=replace(claim.lease, turn=turn, fence=fence),
+        view=View(node=node, process=process, nonce=keep.nonce),
+        reserved=Reservation(),
+    )
 
 
 def claim_turn(

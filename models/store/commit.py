@@ -12,7 +12,7 @@ from typing import Any, assert_never
 import psycopg
 
 from models.records import CallRecord, ChildMode, NodeStatus, Reason, Turn, View
-from models.store.claim import Claim
+from models.store.claim import Claim, Keep, claim_kept
 from models.store.clean import Cleaner
 from models.store.commit_sql import Shape, statement
 from models.store.database import Database
@@ -73,6 +73,8 @@ class Committed:
     next_turn: Turn | None
     """The node's own next turn when it is due at once (also in ``due``)."""
     closed: bool
+    kept: Claim | None = None
+    """That turn, leased by the same commit; it is not in ``due`` then."""
 
 
 @dataclass(slots=True)
@@ -160,9 +162,18 @@ def _child_row(child: NewChild) -> dict[str, Any]:
 
 
 def commit_turn(
-    database: Database, claim: Claim, step: Transition, *, call: CallRecord | None, elapsed_seconds: float
+    database: Database,
+    claim: Claim,
+    step: Transition,
+    *,
+    call: CallRecord | None,
+    elapsed_seconds: float,
+    keep: Keep | None = None,
 ) -> Committed:
     """Write what the turn decided, to the disk. Raises :class:`StaleTurn` when the guard misses: nothing is written.
+
+    keep: lease the next turn at once, for an engine that reads no history. Done when the node goes on without delay,
+    has called nothing, and its process is RUNNING (not suspended meanwhile); otherwise the turn is due as ever.
 
     Raises :class:`TreeFull` when there is no room for its new nodes any more; nothing is written then either.
     Raises :class:`BadTransition` or ``NotStorable`` when the engine's decision cannot be written, whenever it is tried.
@@ -213,12 +224,16 @@ def commit_turn(
         "reserved_calls": claim.reserved.calls,
         "reserved_tokens": claim.reserved.tokens,
         "reserved_cost": claim.reserved.cost_usd,
-        "messages": cleaner.json(effects.messages),
-        "artifacts": cleaner.json(effects.artifacts),
-        "children": cleaner.json(effects.children),
-        "processes": cleaner.json(effects.processes),
-        "documents": cleaner.json(list(effects.documents.values())),
     }
+    # Most turns have few kinds of effects, and their shape names no others.
+    lists = {
+        "messages": effects.messages,
+        "artifacts": effects.artifacts,
+        "children": effects.children,
+        "processes": effects.processes,
+        "documents": list(effects.documents.values()),
+    }
+    params |= {name: cleaner.json(found) for name, found in lists.items() if found}
     if effects.sibling:
         params["sibling"] = cleaner.json([_child_row(effects.sibling)])
     if effects.question:
@@ -248,7 +263,10 @@ def commit_turn(
         asks=effects.question is not None,
         withdraws=effects.withdraws,
         ledger=call is not None,
+        keeps=keep is not None and _goes_on(view, step),
     )
+    if keep:
+        params |= {"keep_owner": keep.owner, "keep_seconds": keep.lease_seconds}
     try:
         rows = database.statement(statement(shape), params)
     except _REFUSALS as error:
@@ -261,6 +279,8 @@ def commit_turn(
         raise StaleTurn(f"node {view.node.id} turn {claim.lease.turn}: the lease was lost, nothing was written")
     if shape.shares_rows:
         database.flush()
+    if keep and shape.keeps:
+        return _went_on(claim, step, rows[0], keep)
     return _committed(view, step, rows, closed=effects.close is not None)
 
 
@@ -325,6 +345,33 @@ def _check(view: View, step: Transition, effects: _Effects) -> None:
     waits = step.settled or step.awaiting_post_children or step.status is NodeStatus.WAITING
     if step.delay_seconds is None and not waits:
         raise BadTransition("a node that is neither settled nor waiting must have a due time")
+
+
+def _goes_on(view: View, step: Transition) -> bool:
+    """Whether the node's next turn is due at once and sees nothing that others may have written in between."""
+    going = step.status is NodeStatus.RUNNING and step.delay_seconds == 0 and not step.awaiting_post_children
+    return going and not view.node.spawned_calls
+
+
+def _went_on(claim: Claim, step: Transition, row: tuple[Any, ...], keep: Keep) -> Committed:
+    _, node_id, turn, _, _, leased, fence, cursor, transport, counted, deadline_at, overdue = row
+    process = claim.view.process
+    own = Turn(node_id=node_id, turn=turn, engine=process.engine, priority=process.priority)
+    if not leased:
+        return Committed(due=(own,), next_turn=own, closed=False)
+    kept = claim_kept(
+        claim,
+        keep,
+        turn=turn,
+        fence=fence,
+        phase=step.phase,
+        cursor=cursor,
+        transport=transport,
+        limits_counted=counted,
+        deadline_at=deadline_at,
+        overdue=overdue,
+    )
+    return Committed(due=(), next_turn=own, closed=False, kept=kept)
 
 
 def _committed(view: View, step: Transition, rows: list[tuple[Any, ...]], *, closed: bool) -> Committed:

@@ -45,6 +45,7 @@ class Shape:
     asks: bool
     withdraws: bool
     ledger: bool
+    keeps: bool
 
     @property
     def may_block(self) -> bool:
@@ -75,12 +76,31 @@ _MOVED = """moved AS (
                              WHEN %(delay)s = 0 THEN now() + make_interval(secs => %(hint_grace)s)
                              ELSE now() + make_interval(secs => %(delay)s) END,
          hints = 0,
-         turn = n.turn + 1, lease_owner = NULL, lease_expires_at = NULL, losses = 0,
+         turn = n.turn + 1, losses = 0, {lease},
          reserved_calls = 0, reserved_tokens = 0, reserved_cost_usd = 0,
          settled_at = CASE WHEN %(settled)s THEN now() END
     FROM p
    WHERE n.id = %(node)s AND n.turn = %(turn)s AND n.fence = %(fence)s AND n.process_id = p.id
-  RETURNING n.id, n.turn, n.parent_id, n.depth, n.started_at)"""
+  RETURNING n.id, n.turn, n.parent_id, n.depth, n.started_at{seen})"""
+
+_LETTING_GO = {"lease": "lease_owner = NULL, lease_expires_at = NULL", "seen": ""}
+# Commit and next claim in one: only where that claim would find nothing to change in the process and nothing to refuse.
+# The status is that of the row under its lock. The clock itself: the statement may have waited for the locks a while.
+_KEEPING = {
+    "lease": """lease_owner = CASE WHEN p.status = 'RUNNING' THEN %(keep_owner)s::text END,
+         lease_expires_at = CASE WHEN p.status = 'RUNNING'
+                                 THEN clock_timestamp() + make_interval(secs => %(keep_seconds)s) END,
+         fence = n.fence + 1 + (random() * 1000000000)::bigint""",
+    "seen": ", n.fence, n.lease_owner, n.cursor, n.transport",
+}
+_OWN = "SELECT 'own' AS source, id, turn, NULL::text AS engine, NULL::int AS priority FROM moved"
+# What the next turn's view cannot take over from this one's: what was stored is not always what was sent (1e30 comes back
+# an integer), and the root's limits are as they are now.
+_NEXT_TURN = """SELECT 'own' AS source, moved.id, moved.turn, NULL::text AS engine, NULL::int AS priority,
+       moved.lease_owner IS NOT NULL, moved.fence, moved.cursor, moved.transport,
+       root.max_calls IS NOT NULL OR root.max_tokens IS NOT NULL OR root.max_cost_usd IS NOT NULL,
+       root.deadline_at, coalesce(root.deadline_at <= clock_timestamp(), false)
+  FROM moved, processes root WHERE root.id = %(root)s"""
 
 _PHASE_RECORD = """recorded AS (
   INSERT INTO phase_records (node_id, turn, phase, iteration, reason, forced, output, model, tokens, cost_usd,
@@ -298,7 +318,7 @@ def statement(shape: Shape) -> str:
     FROM {source} WHERE processes.id = %(process)s AND status <> 'CLOSED'{room}
      FOR {"NO KEY UPDATE" if exclusive else "SHARE"} OF processes)"""
     )
-    parts.append(_MOVED)
+    parts.append(_MOVED.format(**(_KEEPING if shape.keeps else _LETTING_GO)))
     parts.append(_PHASE_RECORD)
     plain = (
         (shape.messages, _MESSAGES),
@@ -310,7 +330,8 @@ def statement(shape: Shape) -> str:
         (shape.withdraws, _WITHDRAW),
     )
     parts += [part for wanted, part in plain if wanted]
-    due = ["SELECT 'own' AS source, id, turn, NULL::text AS engine, NULL::int AS priority FROM moved"]
+    # A node that goes on starts, wakes and calls nobody: its own turn is the only row then.
+    due = [_NEXT_TURN if shape.keeps else _OWN]
     if shape.children:
         parts += [_ROOM, _CHILDREN]
         due.append("SELECT 'child', id, turn, NULL, NULL FROM children WHERE due_at IS NOT NULL")

@@ -219,7 +219,7 @@ def report(evidence: Evidence, problems: dict[str, Any], *, seed: int, chaos: fl
             print(f"            {row}")
 
 
-def run(jobs_wanted: int, seed: int, seconds: float, folder: Path) -> bool:
+def run(jobs_wanted: int, seed: int, seconds: float, folder: Path, *, burst: int) -> bool:
     dice = random.Random(seed)
     jobs = make_jobs(jobs_wanted, dice)
     began = time.monotonic()
@@ -238,6 +238,7 @@ def run(jobs_wanted: int, seed: int, seconds: float, folder: Path) -> bool:
             provider_url=url,
             lease_seconds=LEASE_SECONDS,
             sweep_seconds=0.5,
+            turn_burst=burst,
         )
         stack.callback(cluster.close)
         workers = cluster.workers(WORKERS, concurrency=CONCURRENCY)
@@ -290,6 +291,7 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=float, help="how long harm is done (default: 90; to a tree until it is closed)"
     )
+    parser.add_argument("--burst", type=int, default=1, help="how many turns of a node one task may run (default: 1)")
     parser.add_argument("--keep", type=Path, help="folder for the logs of all processes (default: a temporary one)")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", "Call to deprecated setex", DeprecationWarning)
@@ -300,9 +302,10 @@ def main() -> int:
     try:
         if options.tree:
             seconds = treedrill.HARM_SECONDS if options.seconds is None else options.seconds
-            passed = treedrill.run(options.tree, options.seed, folder, say, seconds=seconds)
+            passed = treedrill.run(options.tree, options.seed, folder, say, seconds=seconds, burst=options.burst)
         else:
-            passed = run(options.jobs, options.seed, 90.0 if options.seconds is None else options.seconds, folder)
+            seconds = 90.0 if options.seconds is None else options.seconds
+            passed = run(options.jobs, options.seed, seconds, folder, burst=options.burst)
     except redis.RedisError as error:
         print(f"the drill itself failed: {error}")
         passed = False

@@ -25,3 +25,7 @@ def test_a_short_drill_holds_every_claim(tmp_path: Path) -> None:
 
 def test_a_tree_that_grows_under_harm_holds_every_claim(tmp_path: Path) -> None:
     assert "a tree of 120 nodes" in drill(tmp_path, "--tree", "120", "--seconds", "12")
+
+
+def test_bursts_under_harm_hold_every_claim(tmp_path: Path) -> None:
+    assert "workers paused past their lease" in drill(tmp_path, "--jobs", "40", "--seconds", "15", "--burst", "10")

@@ -28,6 +28,9 @@ PAID_TWICE = ("after_call", "before_commit")
 IN_SUBMIT = ("before_store", "after_store")
 # Jobs ask nobody: what happens around an answer is in test_tree_kills.
 OF_JOBS = [point for point in POINTS if point not in ("before_answer", "after_answer")]
+# Where a worker dies that runs both turns in one task: in the first of them, holding the second, or handing it over.
+OF_BURSTS = ["after_claim", "before_call", "after_call", "before_commit", "after_commit", "after_publish"]
+BURST = 10
 
 
 def first_attempt(request: Recorded) -> bool:
@@ -74,7 +77,10 @@ class Armed:
 
 
 @pytest.fixture(scope="module")
-def armed(tmp_path_factory: pytest.TempPathFactory, postgres_admin_url: str, _template: str) -> Iterator[Armed]:
+def armed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, postgres_admin_url: str, _template: str
+) -> Iterator[Armed]:
+    """Its parameter is the number of turns that a task may run."""
     folder = tmp_path_factory.mktemp("kills")
     with ExitStack() as stack:
         database_url = stack.enter_context(new_database(postgres_admin_url, _template))
@@ -82,13 +88,23 @@ def armed(tmp_path_factory: pytest.TempPathFactory, postgres_admin_url: str, _te
         broker = stack.enter_context(Redis(stack.enter_context(private_folder()) / "redis"))
         provider = stack.enter_context(FakeProvider(default=Answer(json={"n": 1})))
         provider.rule(first_attempt, Answer(text="no JSON at all"))
-        cluster = Cluster(folder, database_url=database_url, redis_url=broker.url, provider_url=provider.openai_url)
+        cluster = Cluster(
+            folder,
+            database_url=database_url,
+            redis_url=broker.url,
+            provider_url=provider.openai_url,
+            turn_burst=request.param,
+        )
         stack.callback(cluster.close)
         stack.callback(cluster.print_logs)
         yield Armed(cluster, provider, folder)
 
 
-@pytest.mark.parametrize("point", OF_JOBS)
+@pytest.mark.parametrize(
+    ("armed", "point"),
+    [*((1, point) for point in OF_JOBS), *((BURST, point) for point in OF_BURSTS)],
+    indirect=["armed"],
+)
 def test_a_worker_killed_at_this_point_costs_at_most_one_call_and_no_effect(point: str, armed: Armed) -> None:
     cluster = armed.cluster
     before = len(armed.provider.requests)

@@ -28,7 +28,7 @@ from rig import RecordingDatabase, in_threads, is_commit, other_session
 
 from models.records import CallRecord, ChildMode, CloseReason, Limits, NodeStatus, Reason
 from models.store.claim import Claim, postpone_turn, reserve_budget
-from models.store.clean import NotStorable
+from models.store.clean import Cleaner, NotStorable
 from models.store.commit import BadTransition, Committed, StaleTurn, commit_turn
 from models.store.database import Database
 from models.store.processes import stop
@@ -522,3 +522,18 @@ def test_after_a_flush_everything_before_it_is_on_disk(database: RecordingDataba
     written = value(database, "SELECT pg_current_wal_insert_lsn()::text")
     database.flush()
     assert value(database, "SELECT pg_current_wal_flush_lsn() >= %(written)s::pg_lsn", written=written)
+
+
+def test_a_commit_writes_out_only_what_its_shape_names(
+    database: RecordingDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dumped: list[Any] = []
+    dump = Cleaner.json
+    monkeypatch.setattr(Cleaner, "json", lambda self, value: dumped.append(value) or dump(self, value))
+    found = claimed(database, in_root(database, Limits()))
+    commit(database, found, going_on())
+    assert dumped == [{"at": 1}, {}, {"n": 1}]
+    dumped.clear()
+    said = AppendMessage(role="assistant", kind="note", content="m")
+    commit(database, claimed(database, found.lease.node_id), going_on((said,)))
+    assert dumped == [{"at": 1}, {}, {"n": 1}, [{"role": "assistant", "kind": "note", "content": "m"}]]
