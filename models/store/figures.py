@@ -1,4 +1,4 @@
-"""Figures for whoever watches the installation: a few bounded statements over partial indexes, never a walk over all."""
+"""Figures for whoever watches the installation: a few bounded statements over partial indexes, no walk over tables."""
 
 from __future__ import annotations
 
