@@ -155,7 +155,7 @@ def counted(counts: Iterable[tuple[Field, float]]) -> Iterator[Metric]:
             yield _histogram(metric, rows)
             continue
         family = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
-        for labels, amount in rows:
+        for labels, amount in rows or ([] if metric.labels else [((), 0.0)]):
             if len(labels) == len(metric.labels):
                 family.add_metric(labels, amount)
         yield family
