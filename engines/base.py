@@ -135,6 +135,15 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class CarefulEngine(Engine, Protocol):
+    """An engine that looks at what is asked for before a process is made of it."""
+
+    def objection(self, goal: str, params: Mapping[str, Any]) -> str | None:
+        """Why no process is made of this goal and these parameters; ``None`` when one can be."""
+        ...
+
+
+@runtime_checkable
 class NamesParams(Protocol):
     """An engine that says which parameters it reads, so that a misspelt one can be refused."""
 
@@ -145,7 +154,7 @@ class NamesParams(Protocol):
 
 
 @runtime_checkable
-class PlanningEngine(Engine, Protocol):
+class PlanningEngine(CarefulEngine, Protocol):
     """An engine whose processes are trees and call other recipes. Its views carry ``plan``, and ``document`` if wished.
 
     The recipes it may call are resolved when a process is submitted and stored with it (``engines.recipes.snapshots``):
@@ -164,10 +173,6 @@ class PlanningEngine(Engine, Protocol):
 
     def called_recipes(self, params: Mapping[str, Any]) -> tuple[str, ...]:
         """Recipes a process with these parameters may call. One that does not exist is left out."""
-        ...
-
-    def objection(self, goal: str, params: Mapping[str, Any]) -> str | None:
-        """Why no process is made of this goal and these parameters; ``None`` when one can be."""
         ...
 
     def wished_document(self, view: View) -> DocumentWish | None:

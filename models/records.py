@@ -263,6 +263,8 @@ class ChildRow:
     status: NodeStatus
     failure: str
     result: str
+    result_chars: int = 0
+    """Of the whole result: more than ``result`` has when it was cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,12 +142,11 @@ class PlanFeed:
                 self._redis.publish(channel(change.root_id), text)
 
     def _watched(self, due: Sequence[_Change]) -> list[_Change]:
+        """Those whose very channel is listened to. Patterns do not count: every Celery worker subscribes to one."""
         pipe: Any = self._redis.pipeline(transaction=False)
-        pipe.pubsub_numpat()
         for change in due:
             pipe.pubsub_numsub(channel(change.root_id))
-        patterns, *listeners = pipe.execute()
-        return [each for each, found in zip(due, listeners, strict=True) if patterns or found[0][1]]
+        return [each for each, found in zip(due, pipe.execute(), strict=True) if found[0][1]]
 
     def _turn_of(self, change: _Change) -> bool:
         """Whether this worker may publish now. A last picture always may."""

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, f
 from pydantic.alias_generators import to_camel
 from uuid_utils.compat import uuid7
 
-from engines.base import Engine, NamesParams, PlanningEngine
+from engines.base import CarefulEngine, Engine, NamesParams, PlanningEngine
 from engines.errors import EngineError, InvalidParams, RecipeError, UnknownRecipe
 from engines.recipes.cascade import RecipeSource, check_engine, effective_params, resolve
 from engines.recipes.model import Recipe
@@ -126,10 +126,11 @@ def prepare(
     node_kind = "ROOT"
     callees: dict[str, Callee] = {}
     unusable: dict[str, str] = {}
-    if isinstance(engine, PlanningEngine):
+    if isinstance(engine, CarefulEngine):
         objection = engine.objection(submission.goal, params)
         if objection is not None:
             raise SubmissionError(objection)
+    if isinstance(engine, PlanningEngine):
         node_kind = engine.root_kind
         callees, unusable = _callees(engine, params, cascade, engines, warn)
     stored = stored_recipe(recipe, callees, unusable)

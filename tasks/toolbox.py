@@ -12,11 +12,12 @@ from engines.llm.base import ToolCall
 from engines.llm.cancel import Cancellation
 from engines.tools.base import ToolContext
 from engines.tools.pauses import Pauses
-from engines.tools.registry import Registry, bundled_tools, installed_tools
+from engines.tools.registry import Registry, bundled_tools, installed_tools, internal_tools
 from models.records import ProcessView, StoredDocument
 from models.store import documents
 from models.store.database import Database
 from tasks.cookbook import Sources, recipe_sources
+from tasks.expressions.guarded import guarded_evaluator
 from tasks.heartbeat import Cancel
 from tasks.settings import Settings
 
@@ -113,8 +114,9 @@ def load_tools(settings: Settings, pauses: Pauses | None = None) -> Registry:
         search_key=key.get_secret_value() if key else None,
         search_key_header=settings.search_key_header,
         pauses=pauses,
+        evaluator=guarded_evaluator(),
     )
-    return Registry([*bundled, *installed_tools()])
+    return Registry([*bundled, *installed_tools()], internal=internal_tools(guarded_evaluator()))
 
 
 def build_toolbox(settings: Settings, registry: Registry, database: Database) -> Toolbox:

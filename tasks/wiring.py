@@ -24,6 +24,7 @@ from engines.llm.client import RoutingClient, build_client
 from engines.llm.client import shutdown as llm_shutdown
 from engines.marvin.engine import Marvin
 from engines.tools.registry import Registry, ToolsError
+from engines.valem.engine import Valem
 from models.store.database import Database
 from tasks.cookbook import Sources, recipe_sources
 from tasks.delivery import Deliverer
@@ -60,9 +61,11 @@ def guard_packages() -> None:
 def load_engines(extra: str, tools: Iterable[ToolSpec] = ()) -> MappingProxyType[str, Engine]:
     """The built-in engines and those named in ``VANCETOPE_ENGINES`` (``module:attribute``, comma separated).
 
-    tools: what ``ford`` offers; a process that runs no turns needs none.
+    tools: what ``ford`` and ``valem`` offer; a process that runs no turns needs none.
     """
-    found: dict[str, Engine] = {"jeltz": Jeltz(), "marvin": Marvin(), "ford": Ford(tools)}
+    offered = tuple(tools)
+    built_in: tuple[Engine, ...] = (Jeltz(), Marvin(), Ford(offered), Valem(offered))
+    found = {engine.name: engine for engine in built_in}
     for entry in filter(None, (part.strip() for part in extra.split(","))):
         module, _, attribute = entry.partition(":")
         try:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import redis
+from hypothesis import HealthCheck, settings
 from services import new_database, postgres_server, redis_server
 from sqlalchemy import make_url
 
@@ -16,6 +17,10 @@ SERVICE_FIXTURES = {"database_url", "empty_database_url", "redis_url", "postgres
 # Where the services are is the machine's business; everything else a test sets itself.
 KEPT = ("VANCETOPE_TEST_", "VANCETOPE_POSTGRES_BINDIR", "VANCETOPE_REDIS_SERVER")
 PROVIDER_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
+
+# How long an example takes is the machine's business too: nothing that a test is there to find out.
+settings.register_profile("vancetope", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("vancetope")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -24,11 +24,14 @@ from engines.llm.catalogue import Candidate, Catalogue
 from engines.llm.scripted import Script, ScriptedProvider
 from engines.marvin.engine import Marvin
 from engines.tools.base import Tool
-from engines.tools.registry import Registry, bundled_tools
+from engines.tools.registry import Registry, bundled_tools, internal_tools
+from engines.valem.engine import Valem
+from engines.valem.jsonata.evaluation import Evaluator, evaluate_here
 from models.records import NewProcess, Turn
 from models.store import processes, read
 from models.store.database import Database, Row
 from models.store.processes import Delivery
+from tasks.attempt import Client
 from tasks.cookbook import recipe_sources
 from tasks.gate import Gate
 from tasks.heartbeat import Heartbeat
@@ -167,6 +170,8 @@ class Rig:
         patience: float = 30.0,
         publisher: CollectingPublisher | None = None,
         tools: Iterable[Tool] = (),
+        client: Client | None = None,
+        evaluator: Evaluator = evaluate_here,
         sinks: Iterable[Sink] = (),
     ) -> None:
         self.database = RecordingDatabase(database_url, pool_size=pool_size, name="vancetope-rig")
@@ -179,14 +184,14 @@ class Rig:
         self.heartbeat = Heartbeat(self.database, lease_seconds=lease_seconds, on_beat=self.gate.extend)
         self.publisher = publisher or CollectingPublisher()
         self.background = CollectingBackground(Meter(self.redis))
-        self.tools = Registry([*bundled_tools(), *tools])
-        ford = Ford(self.tools.specs())
-        built_in = {"probe": PROBE, "jeltz": Jeltz(), "marvin": Marvin(), "ford": ford, "other": ProbeEngine("other")}
-        self.engines: dict[str, Engine] = dict(engines or built_in)
+        self.tools = Registry([*bundled_tools(evaluator=evaluator), *tools], internal=internal_tools(evaluator))
+        specs = self.tools.specs()
+        built_in = (PROBE, Jeltz(), Marvin(), Ford(specs), Valem(specs), ProbeEngine("other"))
+        self.engines: dict[str, Engine] = dict(engines or {engine.name: engine for engine in built_in})
         self.runner = TurnRunner(
             database=self.database,
             engines=self.engines,
-            client=self.client,
+            client=client or self.client,
             heartbeat=self.heartbeat,
             gate=self.gate,
             lessons=Lessons(self.redis),

@@ -267,7 +267,9 @@ _PORTRAIT: dict[str, str] = {
         SELECT d.path, t.place, v.kind, v.title, v.content
           FROM document_versions v JOIN documents d ON d.id = v.document_id {_WHERE.format('v')}""",
 }  # fmt: skip
-_PASSING = re.compile(r"(?:nodeId|rootNodeId|processId)\W{1,4}[\w-]+|\[\w{8}\]|_marvin-drafts/[\w-]{36}")
+_PASSING = re.compile(
+    r"(?:nodeId|rootNodeId|processId)\W{1,4}[\w-]+|completedAt\W{1,4}[\w:.+-]+|\[\w{8}\]|_marvin-drafts/[\w-]{36}"
+)
 
 
 def portrait(database_url: str, root: UUID) -> dict[str, list[str]]:

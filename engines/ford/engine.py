@@ -20,12 +20,11 @@ from engines.base import (
     ToolResult,
     ToolsRan,
 )
+from engines.conversation import MAX_CALLS_AT_ONCE, TOO_MANY_AT_ONCE, Called, called, raised_limit
 from engines.errors import InvalidParams, TemplateError
 from engines.ford import queries
 from engines.ford.machine import (
-    MAX_CALLS_AT_ONCE,
     MAX_ROUND_TRIPS,
-    Called,
     Closed,
     Event,
     FordPhase,
@@ -60,9 +59,6 @@ from models.transition import (
 DEFAULT_MODEL: Final = "default:analyze"
 MAX_QUESTION_CHARS: Final = 100_000
 _FIRST_RAISED_LIMIT: Final = 8_192
-_OVER: Final = f"[tool error] not run: at most {MAX_CALLS_AT_ONCE} tools run at once; call it again"
-_MAX_ARGUMENT_CHARS: Final = 1_050_000
-"""Of one call: a document of the largest size still fits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +149,7 @@ class Ford:
                 return Decided(transition=self._gathered(view, state, params))
             if state.phase is FordPhase.TOOLS:
                 allowed = frozenset(spec.name for spec in tools)
-                calls = tuple(_tool_call(call) for call in _at_once(state) if not _is_query(call, allowed))
+                calls = tuple(call.tool_call for call in _at_once(state) if not _is_query(call, allowed))
                 if not calls:
                     return Decided(transition=self._after_tools(view, state, params, ()))
                 return RunTools(
@@ -201,7 +197,7 @@ class Ford:
         spawned: list[Effect] = []
         for index, call in enumerate(state.pending):
             if index >= MAX_CALLS_AT_ONCE:
-                texts.append(_OVER)
+                texts.append(TOO_MANY_AT_ONCE)
             elif not _is_query(call, allowed):
                 texts.append(shorten(next(ran).text, params.result_chars + 200))
             else:
@@ -247,53 +243,14 @@ def _request(view: View, params: _Params, recipe: Recipe, tools: tuple[ToolSpec,
     )
 
 
-def _tool_call(call: Called) -> ToolCall:
-    return ToolCall(id=call.id, name=call.name, arguments=call.arguments, raw=call.raw)
-
-
 def _read(reply: LlmReply, state: FordState) -> Replied:
     cut = reply.stop is StopKind.LENGTH
     return Replied(
         text=reply.text,
-        calls=_called(reply.tool_calls, state.round_trips),
+        calls=called(reply.tool_calls, state.round_trips),
         cut=cut,
-        next_limit=_raised(reply) if cut else None,
+        next_limit=raised_limit(reply, _FIRST_RAISED_LIMIT) if cut else None,
     )
-
-
-def _called(calls: tuple[ToolCall, ...], round_trips: int) -> tuple[Called, ...]:
-    """The calls as they are kept. Ids must be there and differ, or providers refuse the whole conversation."""
-    kept: list[Called] = []
-    for at, call in enumerate(calls):
-        known = not call.id.strip() or any(call.id == other.id for other in kept)
-        raw = _unusable(call)
-        kept.append(
-            Called(
-                id=f"call-{round_trips}-{at}" if known else call.id,
-                name=call.name[:64],
-                arguments=call.arguments if raw is None else {},
-                raw=raw,
-            )
-        )
-    return tuple(kept)
-
-
-def _unusable(call: ToolCall) -> str | None:
-    """What the model wrote in place of usable arguments; ``None`` when they can be used."""
-    if call.raw is not None:
-        return call.raw[:500]
-    try:
-        size = len(json.dumps(call.arguments, ensure_ascii=False, allow_nan=False))
-    except (ValueError, TypeError, RecursionError):
-        return "arguments with NaN or Infinity"
-    return "arguments of more than a million characters" if size > _MAX_ARGUMENT_CHARS else None
-
-
-def _raised(reply: LlmReply) -> int | None:
-    wanted = reply.output_limit * 2 if reply.output_limit else _FIRST_RAISED_LIMIT
-    if reply.output_ceiling is not None:
-        wanted = min(wanted, reply.output_ceiling)
-    return wanted if reply.output_limit is None or wanted > reply.output_limit else None
 
 
 def _at_once(state: FordState) -> tuple[Called, ...]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from engines import conversation
+from engines.conversation import Called, Exchange, bounded, halved
+
 MAX_ROUND_TRIPS: Final = 40
-MAX_CALLS_AT_ONCE: Final = 8
 
 
 class FordPhase(StrEnum):
@@ -22,29 +24,6 @@ class FordPhase(StrEnum):
     """Waiting for the processes that answer structured queries of the batch."""
     ANSWER = "ANSWER"
     """One last model call without tools."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Called:
-    """A tool call of the model and, once it ran, what the model reads of it."""
-
-    id: str
-    name: str
-    arguments: dict[str, Any] = field(default_factory=dict)
-    raw: str | None = None
-    result: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
-    """One reply that called tools, with its calls."""
-
-    text: str
-    calls: tuple[Called, ...]
-
-    @property
-    def characters(self) -> int:
-        return len(self.text) + sum(len(call.result or "") + len(str(call.arguments)) for call in self.calls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +50,7 @@ class FordState:
         """The state stored by :meth:`to_cursor`; an empty cursor is the beginning."""
         return cls(
             phase=FordPhase(cursor.get("phase", "ASK")),
-            exchanges=tuple(
-                Exchange(text=each["text"], calls=tuple(Called(**call) for call in each["calls"]))
-                for each in cursor.get("exchanges", ())
-            ),
+            exchanges=conversation.from_json(cursor.get("exchanges", ())),
             round_trips=cursor.get("roundTrips", 0),
             output_limit=cursor.get("outputLimit"),
             documents=tuple(cursor.get("documents", ())),
@@ -83,16 +59,7 @@ class FordState:
     def to_cursor(self) -> dict[str, Any]:
         return {
             "phase": self.phase.value,
-            "exchanges": [
-                {
-                    "text": each.text,
-                    "calls": [
-                        {"id": c.id, "name": c.name, "arguments": c.arguments, "raw": c.raw, "result": c.result}
-                        for c in each.calls
-                    ],
-                }
-                for each in self.exchanges
-            ],
+            "exchanges": conversation.to_json(self.exchanges),
             "roundTrips": self.round_trips,
             "outputLimit": self.output_limit,
             "documents": list(self.documents),
@@ -205,9 +172,7 @@ _NONE: Final = "the model gave no answer where one was due"
 
 
 def _returned(state: FordState, event: Returned, limits: Limits) -> Step:
-    *before, last = state.exchanges
-    calls = tuple(replace(call, result=text) for call, text in zip(last.calls, event.results, strict=True))
-    exchanges = (*before, replace(last, calls=calls))
+    exchanges = conversation.answered(state.exchanges, event.results)
     if None in event.results:
         return Onward(state=replace(state, phase=FordPhase.QUERY, exchanges=exchanges, documents=_with(state, event)))
     round_trips = state.round_trips + 1
@@ -228,9 +193,8 @@ def _with(state: FordState, event: Returned) -> tuple[str, ...]:
 
 def _too_long(state: FordState, event: TooLong) -> Step:
     """Again with half the conversation, as long as that makes it shorter."""
-    total = sum(each.characters for each in state.exchanges)
-    shorter = bounded(state.exchanges, total // 2)
-    if sum(each.characters for each in shorter) * 10 >= total * 9:
+    shorter = halved(state.exchanges)
+    if shorter is None:
         return _ended(state, NoMore(error="llm_error", message=event.message))
     return Onward(state=replace(state, exchanges=shorter), corrected=True)
 
@@ -256,59 +220,3 @@ def _counts(state: FordState) -> dict[str, Any]:
     if state.documents:
         counts["documents"] = list(state.documents)
     return counts
-
-
-def bounded(exchanges: tuple[Exchange, ...], limit: int) -> tuple[Exchange, ...]:
-    """``exchanges`` within ``limit`` characters: results are left out from the oldest on, with a note in their place.
-
-    The newest batch is only ever cut to an even share. Arguments and words of the model are cut last of all.
-    """
-    total = sum(each.characters for each in exchanges)
-    kept = list(exchanges)
-    for at in range(len(kept) - 1):
-        if total <= limit:
-            return tuple(kept)
-        before = kept[at].characters
-        kept[at] = _emptied(kept[at])
-        total -= before - kept[at].characters
-    for at in range(len(kept) - 1):
-        if total <= limit:
-            return tuple(kept)
-        before = kept[at].characters
-        kept[at] = _bare(kept[at])
-        total -= before - kept[at].characters
-    if total > limit and kept:
-        share = max(200, (limit - (total - kept[-1].characters)) // (2 * len(kept[-1].calls)))
-        kept[-1] = _shortened(kept[-1], share)
-    return tuple(kept)
-
-
-def _emptied(exchange: Exchange) -> Exchange:
-    return replace(exchange, calls=tuple(replace(call, result=_left_out(call.result or "")) for call in exchange.calls))
-
-
-def _left_out(result: str) -> str:
-    if len(result) < 200:
-        return result
-    return f"[this result of {len(result):,} characters was left out to save room; call the tool again if you need it]"
-
-
-def _bare(exchange: Exchange) -> Exchange:
-    calls = tuple(
-        call if len(str(call.arguments)) <= 300 else replace(call, arguments={}, raw=None) for call in exchange.calls
-    )
-    return replace(exchange, text=exchange.text[:300], calls=calls)
-
-
-def _shortened(exchange: Exchange, share: int) -> Exchange:
-    calls = tuple(
-        replace(
-            call,
-            result=call.result
-            if len(call.result or "") <= share
-            else f"{(call.result or '')[:share]}\n[cut to save room]",
-            arguments=call.arguments if len(str(call.arguments)) <= share else {},
-        )
-        for call in exchange.calls
-    )
-    return replace(exchange, text=exchange.text[:share], calls=calls)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from engines.ford.machine import Called, FordState
-from engines.llm.base import Message, ToolCall, ToolSpec
+from engines.conversation import Called, messages
+from engines.ford.machine import FordState
+from engines.llm.base import Message, ToolSpec
 from engines.recipes.model import Recipe
 from engines.recipes.prompt import example_messages, prompt_variables, system_prompt
 from engines.structured.text import shorten
@@ -55,18 +56,12 @@ def system_text(view: View, recipe: Recipe, model: str, tools: tuple[ToolSpec, .
 
 def conversation(system: str, recipe: Recipe, question: str, state: FordState) -> tuple[Message, ...]:
     """The messages of a call with tools: each batch of calls is followed by its results."""
-    messages = [
+    return (
         Message(role="system", content=system, cache=True),
         *example_messages(recipe),
         Message(role="user", content=question),
-    ]
-    for at, exchange in enumerate(state.exchanges, 1):
-        calls = tuple(ToolCall(id=call.id, name=call.name, arguments=call.arguments) for call in exchange.calls)
-        messages.append(Message(role="assistant", content=exchange.text, tool_calls=calls))
-        for number, call in enumerate(exchange.calls, 1):
-            last = at == len(state.exchanges) and number == len(exchange.calls)
-            messages.append(Message(role="tool", content=call.result or "", tool_call_id=call.id, cache=last))
-    return tuple(messages)
+        *messages(state.exchanges, mark_last=True),
+    )
 
 
 def final_conversation(system: str, recipe: Recipe, question: str, state: FordState) -> tuple[Message, ...]:

@@ -9,7 +9,7 @@ import json
 from typing import Any, Final
 from uuid import uuid5
 
-from engines.ford.machine import Called
+from engines.conversation import Called
 from engines.jeltz.engine import Jeltz
 from engines.llm.base import ToolSpec
 from engines.recipes.model import Recipe

@@ -33,7 +33,8 @@ def build_body(call: Call) -> dict[str, Any]:
     wanted = call.native.name if sends_tool(call) and call.native is not None else call.wanted_tool
     forced = wanted is not None and _may_force(call)
     messages = list(call.messages)
-    if wanted is not None and not forced:
+    # Beside other tools the answer tool is called when its time has come: the caller's messages say so.
+    if wanted is not None and not forced and not (sends_tool(call) and call.tools):
         messages.insert(_after_system(messages), Message(role="system", content=_USE_TOOL.format(name=wanted)))
     tools = [_tool(tool) for tool in call.tools]
     output: dict[str, Any] = {}

@@ -116,6 +116,8 @@ class LlmRequest:
     tool_choice: ``auto``, ``none`` or the name of an offered tool. ``none`` keeps the tools in the request (the history
         may hold their calls, the cached prefix holds their definitions) but asks for an answer without a call. A named
         tool is forced where the model allows that, and otherwise left to it.
+    answer_beside_tools: where the schema travels as a tool, it may stand among ``tools``, unforced: the messages say
+        that a call of it is the answer. Otherwise such a model is asked in the prompt when there are tools.
     schema_in_prompt: whether the messages already show the schema, so that the prompt rung need not add it; ``None``
         means: look for it (pretty-printed or compact JSON of ``schema`` in any message).
     """
@@ -132,6 +134,7 @@ class LlmRequest:
     highest_path: StructuredPath = StructuredPath.STRICT
     without: frozenset[str] = frozenset()
     timeout_seconds: float | None = None
+    answer_beside_tools: bool = False
     schema_in_prompt: bool | None = None
 
 

@@ -50,8 +50,9 @@ def plan(request: LlmRequest, candidate: Candidate) -> Plan:
     if request.schema is None:
         return Plan(None, request.messages)
     ceiling = _lowest(_CEILING[candidate.spec.structured_output], request.highest_path)
-    if ceiling is StructuredPath.LOOSE and request.tools and candidate.spec.loose_style == "tool":
-        # The answer tool would stand among tools that do things: the model could not tell them apart reliably.
+    # The answer tool would stand among tools that do things: without a word about it, models do not tell them apart.
+    alone = bool(request.tools) and candidate.spec.loose_style == "tool" and not request.answer_beside_tools
+    if ceiling is StructuredPath.LOOSE and alone:
         ceiling = StructuredPath.PROMPT
     if request.tools and not candidate.spec.format_beside_tools:
         return _prompt(request, ("this model takes no response format beside tools",))
@@ -65,7 +66,7 @@ def plan(request: LlmRequest, candidate: Candidate) -> Plan:
     path = _lowest(native.path, ceiling)
     if path is StructuredPath.PROMPT or native.sent_schema is None:
         return _prompt(request, tuple(native.reasons))
-    if path is StructuredPath.LOOSE and request.tools and candidate.spec.loose_style == "tool":
+    if path is StructuredPath.LOOSE and alone:
         return _prompt(request, (*native.reasons, "a tool for the answer does not go together with other tools"))
     sent = Native(path=path, name=_name(request.schema_name), schema=native.sent_schema)
     return Plan(path, request.messages, sent, tuple(native.reasons), native.restore_text)

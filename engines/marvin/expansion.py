@@ -110,7 +110,8 @@ def _fan_out(at: Surroundings, plans: Sequence[ChildPlan], kind: TaskKind, phase
 
 
 def _collected(at: Surroundings) -> Transition:
-    return _done(at, collected(at.children), at.cursor.spawned)
+    left_out = max(0, at.cursor.spawned - len(at.children))
+    return _done(at, collected(at.children, left_out), at.cursor.spawned)
 
 
 def _done(at: Surroundings, result: str, child_count: int) -> Transition:

@@ -28,12 +28,16 @@ class RecipeReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildResult:
-    """What became of one child. ``text``: its result when DONE, else why not. Label and status are as in the plan."""
+    """What became of one child. ``text``: its result when DONE, else why not. Label and status are as in the plan.
+
+    whole_chars: of the whole result, where ``text`` is only its beginning.
+    """
 
     label: str
     goal: str
     status: str
     text: str
+    whole_chars: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +85,7 @@ def child_blocks(children: Sequence[ChildResult], token: str, all_chars: int = A
 
 def _child_text(child: ChildResult, limit: int) -> str:
     goal = excerpt(" ".join(child.goal.split()), GOAL_CHARS)
-    said = cut(child.text, limit, "the child node") or "(none)"
+    said = cut(child.text, limit, "the child node", child.whole_chars) or "(none)"
     return f"Goal: {goal}\n{'Result' if child.status == 'DONE' else 'Reason'}: {said}"
 
 
@@ -99,20 +103,22 @@ def _answer_text(answer: UserAnswer, chars: int) -> str:
 
 def gathered(material: Material, why: str) -> str:
     """A result made of the material alone, for a node that may not call a model any more; empty without material."""
-    parts = [(f"{child.label} {child.goal}", child.text) for child in material.children if child.status == "DONE"]
-    parts += [(f"Reply of {reply.recipe}", reply.text) for reply in material.replies]
-    parts += [(answer.question, answer.answer) for answer in material.answers]
+    done = [child for child in material.children if child.status == "DONE"]
+    parts = [(f"{child.label} {child.goal}", child.text, child.whole_chars) for child in done]
+    parts += [(f"Reply of {reply.recipe}", reply.text, 0) for reply in material.replies]
+    parts += [(answer.question, answer.answer, 0) for answer in material.answers]
     if not parts:
         return ""
     sections = [
-        f"## {excerpt(' '.join(title.split()), GOAL_CHARS)}\n\n{cut(text, GATHERED_CHARS, 'the plan')}"
-        for title, text in parts
+        f"## {excerpt(' '.join(title.split()), GOAL_CHARS)}\n\n{cut(text, GATHERED_CHARS, 'the plan', whole)}"
+        for title, text, whole in parts
     ]
     return "\n\n".join((f"_Not concluded: {why}. What had been gathered until then:_", *sections))
 
 
-def cut(text: str, limit: int, kept_in: str) -> str:
-    """The beginning of ``text``, with a notice when something was left out."""
-    if len(text) <= limit:
+def cut(text: str, limit: int, kept_in: str, whole_chars: int = 0) -> str:
+    """The beginning of ``text``, with a notice when something was left out, here or (``whole_chars``) before."""
+    shown, whole = text[:limit], max(len(text), whole_chars)
+    if len(shown) == whole:
         return text
-    return f"{text[:limit]}\n[truncated at {limit:,} of {len(text):,} characters; the full text is kept in {kept_in}]"
+    return f"{shown}\n[truncated at {len(shown):,} of {whole:,} characters; the full text is kept in {kept_in}]"

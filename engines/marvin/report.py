@@ -23,14 +23,18 @@ def report_text(result: str, children: Sequence[ChildResult]) -> str:
     return "\n".join((result.rstrip(), "", "## Subtasks that failed", "", *lines))
 
 
-def collected(children: Sequence[ChildResult]) -> str:
-    """The results of children one after the other under the line "N of M succeeded"; empty without children."""
+def collected(children: Sequence[ChildResult], left_out: int = 0) -> str:
+    """The results of children one after the other under the line "N of M succeeded"; empty without children.
+
+    left_out: how many more there are, whose results were not read.
+    """
     if not children:
         return ""
     done = sum(child.status == "DONE" for child in children)
-    parts = [f"{done} of {len(children)} succeeded"]
+    more = f"; {left_out:,} more children are not shown here" if left_out else ""
+    parts = [f"{done} of {len(children)} succeeded{more}"]
     for child in children:
-        text = cut(child.text, CHILD_CHARS, "the child node") or "(no result)"
+        text = cut(child.text, CHILD_CHARS, "the child node", child.whole_chars) or "(no result)"
         told = text if child.status == "DONE" else f"{child.status}: {text}"
         parts.append(f"## {child.label} {_goal(child)}\n\n{told}")
     return "\n\n".join(parts)

@@ -179,6 +179,7 @@ class Surroundings:
                 goal=child.goal,
                 status=child.status.value if child.status is not NodeStatus.SKIPPED else "skipped",
                 text=child.result if child.status is NodeStatus.DONE else child.failure,
+                whole_chars=child.result_chars if child.status is NodeStatus.DONE else 0,
             )
             for place, child in enumerate(self.plan.children, start=1)
         )

@@ -22,7 +22,9 @@ TENANT_PROJECT = "_tenant"
 """The project whose recipes hold for a whole tenant: second in the cascade."""
 SYSTEM_PART = "system"
 """The part of a prompt's name that means the recipe's ``promptPrefix``."""
-QUESTION_PARAMS = frozenset({"prompt"})
+QUESTION_PARAMS = frozenset(
+    {"prompt", "modelId", "domainDescription", "spec", "expectedVersion", "evolutionRequest", "includeView"}
+)
 """Parameters that are the question itself: no lock drops them."""
 
 

@@ -19,12 +19,16 @@ from engines.structured.text import quote, quote_all, shorten
 from engines.tools.base import Tool, ToolContext, ToolFailed, ToolResult, cut
 from engines.tools.clock import CurrentTime
 from engines.tools.docs import DocList, DocRead, DocWrite
+from engines.tools.guidance import DomainGuidance
+from engines.tools.jsonata import EvalJsonata
 from engines.tools.page import clean
 from engines.tools.pauses import Pauses
 from engines.tools.recipe_write import RecipeWrite
 from engines.tools.recipes import RecipeDescribe, RecipeList
+from engines.tools.valem_check import ValemCheck
 from engines.tools.web_fetch import WebFetch
 from engines.tools.web_search import WebSearch
+from engines.valem.jsonata.evaluation import Evaluator
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +43,13 @@ class ToolsError(EngineError):
 class Registry:
     """Tools by name. Never changed after it is made; safe to share between threads."""
 
-    def __init__(self, tools: Iterable[Tool]) -> None:
+    def __init__(self, tools: Iterable[Tool], *, internal: Iterable[Tool] = ()) -> None:
+        """internal: tools of certain engines; :meth:`specs` leaves them out."""
+        own = tuple(internal)
         self._tools: dict[str, Tool] = {}
         self._schemas: dict[str, CompiledSchema] = {}
-        for tool in tools:
+        self._internal = frozenset(tool.name for tool in own)
+        for tool in (*tools, *own):
             if not _NAME.match(tool.name):
                 raise ToolsError(f"{quote(tool.name)} is no tool name: letters, digits, _ and -, at most 64")
             if tool.name in self._tools:
@@ -54,7 +61,7 @@ class Registry:
             self._tools[tool.name] = tool
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What a model is told of each tool, in the order of registration."""
+        """What a model is told of each tool that is there for everybody, in the order of registration."""
         return tuple(
             ToolSpec(
                 name=tool.name,
@@ -63,6 +70,7 @@ class Registry:
                 by_name_only=bool(getattr(tool, "by_name_only", False)),
             )
             for tool in self._tools.values()
+            if tool.name not in self._internal
         )
 
     def run(self, call: ToolCall, allowed: Collection[str], context: ToolContext) -> ToolResult:
@@ -100,13 +108,22 @@ def bundled_tools(
     search_key: str | None = None,
     search_key_header: str = "Authorization",
     pauses: Pauses | None = None,
+    evaluator: Evaluator | None = None,
 ) -> tuple[Tool, ...]:
-    """The tools that come along. ``web_search`` is one of them when there is a service to ask."""
+    """The tools that come along. ``web_search`` is one of them when there is a service to ask, ``eval_jsonata`` when
+    there is an evaluator for expressions of strangers."""
     search = (
         [WebSearch(search_url, api_key=search_key, key_header=search_key_header, pauses=pauses)] if search_url else []
     )
     documents = (DocList(), DocRead(), DocWrite())
-    return (*search, WebFetch(), CurrentTime(), *documents, RecipeList(), RecipeDescribe(), RecipeWrite())
+    evaluation = [EvalJsonata(evaluator)] if evaluator is not None else []
+    others = (WebFetch(), CurrentTime(), *documents, RecipeList(), RecipeDescribe())
+    return (*search, *others, *evaluation, RecipeWrite())
+
+
+def internal_tools(evaluator: Evaluator) -> tuple[Tool, ...]:
+    """The tools of engines: those they call themselves, and those they offer by themselves."""
+    return (ValemCheck(evaluator), DomainGuidance())
 
 
 def installed_tools(found: Iterable[EntryPoint] | None = None) -> Iterator[Tool]:

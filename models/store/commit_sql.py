@@ -184,13 +184,13 @@ _WITHDRAW = """withdrawn AS (
   UPDATE inbox_items i SET status = 'EXPIRED', resolved_by = 'EXPIRY', answered_at = now()
     FROM moved WHERE i.node_id = moved.id AND i.status = 'PENDING')"""
 
+# A turn may end in a process that was suspended meanwhile (seen on the row that is locked): what it calls rests too.
 _SUB_PROCESSES = """subs AS (
   INSERT INTO processes (id, root_id, parent_node_id, parent_key, tenant, project, owner, engine, recipe_name,
-                         priority, trace_context)
+                         priority, trace_context, status)
   SELECT s.id, %(root)s, moved.id, s.key, caller.tenant, caller.project, caller.owner, s.engine, s.recipe_name,
-         caller.priority,
-         caller.trace_context
-    FROM moved, processes caller, json_to_recordset(%(processes)s::json)
+         caller.priority, caller.trace_context, CASE WHEN p.status = 'SUSPENDED' THEN p.status ELSE 'INIT' END
+    FROM moved, p, processes caller, json_to_recordset(%(processes)s::json)
          AS s (id uuid, key text, engine text, recipe_name text)
    WHERE caller.id = %(process)s
   RETURNING id, engine, priority)"""
@@ -294,7 +294,7 @@ def statement(shape: Shape) -> str:
     room = f" AND node_count + %(new_children)s + %(new_siblings)s <= {most}" if grows else ""
     parts.append(
         f"""p AS MATERIALIZED (
-  SELECT processes.id, max_parallel, fan_outs
+  SELECT processes.id, status, max_parallel, fan_outs
     FROM {source} WHERE processes.id = %(process)s AND status <> 'CLOSED'{room}
      FOR {"NO KEY UPDATE" if exclusive else "SHARE"} OF processes)"""
     )

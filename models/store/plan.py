@@ -71,7 +71,7 @@ WITH RECURSIVE path AS (
   SELECT least({RESULT_CHARS}, {ALL_RESULTS_CHARS} / greatest(count(*), 1))::int AS chars FROM own
 ), results AS (
   SELECT jsonb_agg(jsonb_build_array(o.id, o.order_key, o.kind, left(o.goal, {GOAL_CHARS}), o.status, o.failure,
-                                     left(a.content, share.chars)) ORDER BY o.order_key) AS rows
+                                     left(a.content, share.chars), length(a.content)) ORDER BY o.order_key) AS rows
     FROM share, own o
     LEFT JOIN LATERAL (SELECT content FROM artifacts WHERE node_id = o.id AND key = 'result' OFFSET 0) a ON true
 ), past AS (
@@ -141,6 +141,7 @@ def load_plan(database: Database, process_id: UUID, node_id: int) -> PlanView:
                 status=NodeStatus(row[4]),
                 failure=row[5] or "",
                 result=row[6] or "",
+                result_chars=row[7] or 0,
             )
             for row in children or ()
         ),

@@ -113,6 +113,14 @@ _RESUME = text("""
 UPDATE processes SET status = CASE WHEN started_at IS NULL THEN 'INIT' ELSE 'RUNNING' END
  WHERE id = ANY(:ids) AND status = 'SUSPENDED'
 """)
+# Who is called has rested too: a time limit that ran out meanwhile begins anew (the turn that parked had set it).
+_CALLS_AGAIN = text("""
+UPDATE nodes n SET due_at = now() + (n.due_at - parked.created_at),
+       next_hint_at = now() + (n.due_at - parked.created_at), hints = 0
+  FROM phase_records parked
+ WHERE n.process_id = ANY(:ids) AND n.status = 'WAITING' AND n.open_calls > 0 AND n.due_at <= now()
+   AND n.lease_expires_at IS NULL AND parked.node_id = n.id AND parked.turn = n.turn - 1
+""")
 _DUE_OF = text("""
 UPDATE nodes n SET next_hint_at = now() + make_interval(secs => :grace), hints = 0
   FROM processes p
@@ -321,11 +329,15 @@ def suspend(database: Database, process_id: UUID, *, abort_running: bool = False
 
 
 def resume(database: Database, process_id: UUID) -> list[Turn] | None:
-    """Let a suspended process go on. Returns its due turns to publish; ``None`` when it was not suspended."""
+    """Let a suspended process go on. Returns its due turns to publish; ``None`` when it was not suspended.
+
+    Callers whose time ran out during the suspension wait for their sub-processes once more, as long as at first.
+    """
     with database.begin() as connection:
         _, ids = _lock_tree(connection, process_id)
         if not connection.execute(_RESUME, {"ids": ids}).rowcount:
             return None
+        connection.execute(_CALLS_AGAIN, {"ids": ids})
         rows = connection.execute(_DUE_OF, {"ids": ids, "grace": HINT_GRACE_SECONDS})
         return [Turn(node_id=row[0], turn=row[1], engine=row[2], priority=row[3]) for row in rows]
 

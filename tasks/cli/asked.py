@@ -63,9 +63,9 @@ def payload(
     """The options as a ``vancetope.submit`` payload without recipe and id; what was not given is left out."""
     if prompt == STDIN and schema == STDIN:
         raise click.UsageError("--prompt - and --schema - cannot both read standard input: put one into a file")
-    params = dict(_pair(text) for text in param)
+    params = dict(pair(text) for text in param)
     named = {
-        "prompt": None if prompt is None else _text(prompt),
+        "prompt": None if prompt is None else read_words(prompt, "--prompt"),
         "schema": None if schema is None else read_schema(schema),
         "availableRecipes": None if recipes is None else _names(recipes),
         "maxAttempts": max_attempts,
@@ -100,7 +100,8 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _pair(text: str) -> tuple[str, Any]:
+def pair(text: str) -> tuple[str, Any]:
+    """``KEY=VALUE`` of a ``--param``: JSON where it parses, else a text."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise click.UsageError(f"--param {text!r}: must be KEY=VALUE")
@@ -114,12 +115,13 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _text(given: str) -> str:
+def read_words(given: str, option: str) -> str:
+    """A text: as it stands, from ``@FILE``, or from standard input for ``-``. ``@@`` begins a text with one ``@``."""
     if given == STDIN:
-        return read_stdin("--prompt")
+        return read_stdin(option)
     if given.startswith("@@"):
         return given[1:]
-    return read_file(given[1:], "--prompt") if given.startswith("@") else given
+    return read_file(given[1:], option) if given.startswith("@") else given
 
 
 def read_schema(given: str) -> Any:

@@ -18,6 +18,7 @@ from tasks.cli.here import backend_settings
 from tasks.cli.output import err, json_option, print_json
 from tasks.cli.progress import RunProgress
 from tasks.cli.store import parse_id
+from tasks.cli.tree import Plan
 from tasks.cli.wired import open_runtime
 from tasks.cookbook import held
 from tasks.submission import Submission, SubmissionError, parse_submission, prepare
@@ -100,7 +101,7 @@ def _wait(
     new: bool,
 ) -> dict[str, Any]:
     try:
-        with RunProgress(process_id, runtime.app, quiet=quiet) as progress:
+        with RunProgress(process_id, runtime.app, Plan(runtime.database, process_id), quiet=quiet) as progress:
             if not new:
                 progress.remark(f"{process_id} was submitted before; nothing was changed, this is that job")
             for event in follower.events(timeout):

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
 import click
 from rich.text import Text
 from rich.tree import Tree
 
 from engines.marvin.payload import PlanNodePayload, PlanPayload
+from models.store.database import Database, DatabaseUnavailable
 from tasks.cli.output import json_option, out, plain, print_json
 from tasks.cli.store import known_status, open_database, process_id
 from tasks.plans import picture
@@ -14,6 +20,8 @@ from tasks.plans import picture
 MAX_LINES = 60
 """More nodes than a screen holds are counted instead."""
 _NODES = 500
+_SILENCE_SECONDS = 2.0
+"""Without a picture on the channel for so long the plan is read from the store: pub/sub may lose one."""
 _SIGNS = {
     "pending": ("○", "dim"),
     "running": ("▶", "cyan"),
@@ -42,6 +50,48 @@ def plan(identity: str, as_json: bool) -> None:
         return
     tree = plan_tree(payload, lines=10 * _NODES)
     out().print(Text("this job is a single task") if tree is None else tree)
+
+
+class Plan:
+    """The job's tree: as the channel shows it, and as the store has it at the start, after a silence and at the end."""
+
+    def __init__(self, database: Database, process_id: UUID) -> None:
+        self._database = database
+        self._process = process_id
+        self._payload: PlanPayload = {"rootNode": None}
+        self._taken_at: datetime | None = None
+        self._read_at = 0.0
+
+    def see(self, event: dict[str, Any]) -> None:
+        """Take in an event of the channel, if it is a newer picture of this job's plan."""
+        if (
+            event.get("kind") == "plan"
+            and event.get("process") == str(self._process)
+            and {"emittedAt", "plan"} <= set(event)
+        ):
+            self._take(event)
+
+    def touch(self) -> None:
+        """Read it from the store next time."""
+        self._read_at = 0.0
+
+    def tree(self, *, lines: int = MAX_LINES) -> Tree | None:
+        """The tree as last seen; ``None`` for a job that is a single task."""
+        if time.monotonic() >= self._read_at:
+            self._read_at = time.monotonic() + _SILENCE_SECONDS
+            try:
+                found = picture(self._database, self._process)
+            except DatabaseUnavailable:
+                found = None  # the view's remark says so
+            if found is not None:
+                self._take(found)
+        return plan_tree(self._payload, lines=lines)
+
+    def _take(self, event: dict[str, Any]) -> None:
+        taken_at = datetime.fromisoformat(event["emittedAt"])
+        if self._taken_at is None or taken_at >= self._taken_at:
+            self._taken_at, self._payload = taken_at, event["plan"]
+            self._read_at = time.monotonic() + _SILENCE_SECONDS
 
 
 def plan_tree(payload: PlanPayload, *, lines: int = MAX_LINES) -> Tree | None:

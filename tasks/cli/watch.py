@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from datetime import datetime
 from typing import Any
 
 import click
@@ -13,21 +11,16 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from engines.marvin.payload import PlanPayload
-from models.store.database import Database, DatabaseUnavailable
 from tasks.cli.failures import UNFINISHED, CommandError
 from tasks.cli.follow import Follower, NotFinished
 from tasks.cli.here import backend_settings
 from tasks.cli.output import STYLES, cell, json_option, out, plain, print_json
 from tasks.cli.show import status_fields
 from tasks.cli.store import known_status, open_database, process_id
-from tasks.cli.tree import MAX_LINES, plan_tree
-from tasks.plans import picture
+from tasks.cli.tree import Plan
 
 _TURNS_SHOWN = 8
 _TAIL_CHARS = 600
-_SILENCE_SECONDS = 2.0
-"""Without a picture on the channel for so long the plan is read from the store: pub/sub may lose one."""
 _OTHER_LINES = 28
 """Lines of the screen that are not the plan's."""
 
@@ -47,7 +40,7 @@ def watch(identity: str, timeout: float | None, as_json: bool) -> None:
     found = known_status(database, process)
     with Follower(database, settings.redis, process, found["root_id"]) as follower:
         live = not as_json and out().is_terminal
-        view: LiveView | LineView = LiveView(found, Plan(database, found)) if live else LineView(as_json)
+        view: LiveView | LineView = LiveView(found, Plan(database, process)) if live else LineView(as_json)
         try:
             with view:
                 for event in follower.events(timeout):
@@ -55,54 +48,12 @@ def watch(identity: str, timeout: float | None, as_json: bool) -> None:
         except NotFinished as error:
             raise CommandError(f"{error}; it goes on", UNFINISHED) from None
     if not as_json:
-        plan = None if live else Plan(database, found)
+        plan = None if live else Plan(database, process)
         whole = plan.tree() if plan else None
         if whole is not None:
             out().print(whole)
         closed = follower.status or found
         out().print(f"{closed['close_reason']}: `vancetope result {process}` prints the result", markup=False)
-
-
-class Plan:
-    """The job's tree: as the channel shows it, and as the store has it at the start, after a silence and at the end."""
-
-    def __init__(self, database: Database, status: dict[str, Any]) -> None:
-        self._database = database
-        self._process = status["id"]
-        self._payload: PlanPayload = {"rootNode": None}
-        self._taken_at: datetime | None = None
-        self._read_at = 0.0
-
-    def see(self, event: dict[str, Any]) -> None:
-        """Take in an event of the channel, if it is a newer picture of this job's plan."""
-        if (
-            event.get("kind") == "plan"
-            and event.get("process") == str(self._process)
-            and {"emittedAt", "plan"} <= set(event)
-        ):
-            self._take(event)
-
-    def touch(self) -> None:
-        """Read it from the store next time."""
-        self._read_at = 0.0
-
-    def tree(self, *, lines: int = MAX_LINES) -> RenderableType | None:
-        """The tree as last seen; ``None`` for a job that is a single task."""
-        if time.monotonic() >= self._read_at:
-            self._read_at = time.monotonic() + _SILENCE_SECONDS
-            try:
-                found = picture(self._database, self._process)
-            except DatabaseUnavailable:
-                found = None  # the view's remark says so
-            if found is not None:
-                self._take(found)
-        return plan_tree(self._payload, lines=lines)
-
-    def _take(self, event: dict[str, Any]) -> None:
-        taken_at = datetime.fromisoformat(event["emittedAt"])
-        if self._taken_at is None or taken_at >= self._taken_at:
-            self._taken_at, self._payload = taken_at, event["plan"]
-            self._read_at = time.monotonic() + _SILENCE_SECONDS
 
 
 class LineView:

@@ -215,3 +215,27 @@ def test_parallel_nodes_that_write_the_same_documents_do_not_wait_for_each_other
                                  " WHERE d.path = 'x.md'")  # fmt: skip
     assert stored == writers
     assert deadlocks(rig.database) == 0
+
+
+def test_results_too_long_to_be_read_whole_say_so_with_their_true_length(stage: Stage) -> None:
+    """Thirty children share what is read of results; whoever reads one must know that there is more of it."""
+    entries = "".join(f"- entry {number}\n" for number in range(30))
+
+    def play(phase: str, goal: str, request: LlmRequest) -> Any:
+        if (phase, goal) == ("SCOPE", GOAL):
+            return subtasks(expand_task())
+        return straight("x" * 20_000 if goal.startswith("Write chapter") else "short")(phase)
+
+    rig, model = stage(play)
+    documents.put(rig.database, "default", "default", "outline.md", f"---\nkind: list\n---\n{entries}", title="Outline")
+    process = submit_plan(rig, GOAL, validateMaxIterations=0)
+    rig.drain()
+    closed_plan(rig, process)
+    collected = value(
+        rig.database,
+        "SELECT content FROM artifacts a JOIN nodes n ON n.id = a.node_id"
+        " WHERE n.kind = 'EXPAND_FROM_DOC' AND a.key = 'result'",
+    )
+    assert collected.count("[truncated at 13,333 of 20,000 characters; the full text is kept in the child node]") == 30
+    told = user_text(model.requests[model.asked.index(("POST_CHILDREN", GOAL))])
+    assert f"[truncated at 4,000 of {len(collected):,} characters" in told

@@ -73,7 +73,7 @@ def test_who_waits_for_a_person_gives_the_place_to_the_next_in_the_same_commit(r
     assert states(rig) == "wwqq"
     sent = len(rig.database.sent)
     rig.run_next()
-    assert len(rig.database.sent) - sent == 2, "one claim, one commit"
+    assert len(rig.database.sent) - sent == 3, "a claim, a commit, and the wait for the disk"
     assert states(rig) == "pwwq"
     started = rig.publisher.turns[-1]
     assert row(rig.database, "nodes", started.node_id)["goal"] == "child 2"

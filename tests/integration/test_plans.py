@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Iterator
@@ -13,14 +14,16 @@ import redis
 from click.testing import CliRunner
 from factory import eventually, row, rows, value
 from plans import Stage, closed_plan, straight, submit_plan, subtasks
+from rich.console import Console
 from rig import NO_REDIS, Rig, in_threads
 
 from engines.llm.base import ErrorKind, LlmError
 from models.store import inbox
 from models.store.plan import BUSY_SHOWN, tree
 from tasks.cli import main
-from tasks.cli.tree import plan_tree
-from tasks.cli.watch import Plan
+from tasks.cli import progress as run_progress
+from tasks.cli.progress import RunProgress
+from tasks.cli.tree import Plan, plan_tree
 from tasks.plans import PICTURE_SECONDS, PlanFeed, channel, picture, picture_within
 from tasks.progress import Background
 
@@ -143,8 +146,13 @@ def test_a_plan_nobody_watches_is_not_read(stage: Stage, client: redis.Redis) ->
     process = submit_plan(rig, GOAL)
     feed = PlanFeed(client, rig.database)
     rig.database.sent.clear()
-    feed.mark(process, process, last=True)
-    feed.publish()
+    # Every Celery worker listens to a pattern, for remote control.
+    with client.pubsub(ignore_subscribe_messages=True) as remote_control:
+        remote_control.psubscribe("/0.celery.pidbox")
+        remote_control.get_message(timeout=1)
+        assert client.pubsub_numpat() == 1
+        feed.mark(process, process, last=True)
+        feed.publish()
     assert rig.database.sent == []
     assert feed.next_at is None
 
@@ -242,7 +250,7 @@ def test_a_blocked_node_shows_which_item_it_waits_for(
 def test_watching_takes_the_newer_of_two_pictures_and_asks_the_store_after_a_silence(stage: Stage) -> None:
     rig, _ = stage(three)
     process = submit_plan(rig, GOAL)
-    plan = Plan(rig.database, {"id": process})
+    plan = Plan(rig.database, process)
     assert plan.tree() is None, "a single task so far"
     early = picture(rig.database, process)
     rig.run_next()
@@ -265,3 +273,28 @@ def test_watching_takes_the_newer_of_two_pictures_and_asks_the_store_after_a_sil
     assert shown is not None
     assert [str(each.label) for each in tree_now.children] == [str(each.label) for each in shown.children]  # type: ignore[attr-defined]
     assert all(str(each.label).startswith("✓") for each in shown.children)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_run_shows_the_plan_on_a_terminal_and_anywhere_that_people_are_asked(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    question = {"action": "NEEDS_USER_INPUT", "userInput": {"title": "Which?"}, "reason": "theirs"}
+    rig, _ = stage(lambda phase, *_: question if phase == "SCOPE" else straight()(phase))
+    process = submit_plan(rig, GOAL)
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=terminal, width=120, height=40)
+    monkeypatch.setattr(run_progress, "err", lambda: console)
+    with RunProgress(process, NOBODY, Plan(rig.database, process), quiet=False) as progress:
+        rig.drain()
+        picture_now = picture(rig.database, process)
+        assert picture_now is not None
+        for event in (picture_now, None, None):
+            progress.show(event, {"status": "BLOCKED"})
+        shown = screen.getvalue()
+        assert shown.count("`vancetope inbox ls` shows the questions") == 1
+        (item,) = inbox.items(rig.database, "default", "default")
+        rig.publisher.publish(inbox.answer(rig.database, item.id, {"outcome": "DECIDED", "value": {}}, by="ada").due)
+        rig.drain()
+    assert (f"✓ {GOAL}" in screen.getvalue()) is terminal
+    assert ("✓ Which?" in screen.getvalue()) is terminal

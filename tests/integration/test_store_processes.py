@@ -295,6 +295,45 @@ def test_a_running_turn_may_commit_into_a_suspended_process(database: Database) 
     assert claimed(database, node).view.node.cursor == {"at": 1}
 
 
+def test_what_a_running_turn_calls_into_a_suspended_process_rests_too_until_the_resume(database: Database) -> None:
+    process = make_process(database)
+    found = claimed(database, make_node(database, process))
+    processes.suspend(database, process)
+    sub = SpawnProcess(
+        id=uuid4(), key="0", engine="probe", recipe_name="probe", recipe={}, params={}, goal="called", first_phase="S"
+    )
+    parked = park("S", {}, note=NOTE, reason=Reason.CALLED, effects=(sub,))
+    commit_turn(database, found, parked, call=None, elapsed_seconds=0)
+    inner = root_node(database, sub.id)
+    assert row(database, "processes", sub.id)["status"] == "SUSPENDED"
+    assert claim(database, inner) is None
+    turns = processes.resume(database, process)
+    assert turns is not None
+    assert [turn.node_id for turn in turns] == [inner]
+    assert claim(database, inner) is not None
+
+
+def test_a_call_whose_time_ran_out_during_a_suspension_has_it_again_after_the_resume(database: Database) -> None:
+    process = make_process(database)
+    node = make_node(database, process)
+    sub = SpawnProcess(
+        id=uuid4(), key="0", engine="probe", recipe_name="probe", recipe={}, params={}, goal="called", first_phase="S"
+    )
+    parked = park("S", {}, note=NOTE, reason=Reason.CALLED, effects=(sub,), timeout_seconds=900)
+    commit_turn(database, claimed(database, node), parked, call=None, elapsed_seconds=0)
+    inner = root_node(database, sub.id)
+    processes.suspend(database, process)
+    # An hour later.
+    rows(database, "UPDATE nodes SET due_at = due_at - interval '1 hour', next_hint_at = now()")
+    rows(database, "UPDATE phase_records SET created_at = created_at - interval '1 hour'")
+    turns = processes.resume(database, process)
+    assert turns is not None
+    assert [turn.node_id for turn in turns] == [inner], "who is called goes on, and the caller waits"
+    assert claim(database, node) is None
+    left = "SELECT extract(epoch FROM due_at - now()) FROM nodes WHERE id = %(id)s AND next_hint_at = due_at"
+    assert 600 < value(database, left, id=node) <= 900
+
+
 def test_a_suspension_that_aborts_takes_the_lease_away_and_counts_no_loss(database: Database) -> None:
     process = make_process(database)
     node = make_node(database, process)

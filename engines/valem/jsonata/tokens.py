@@ -43,7 +43,7 @@ _NUMBER: Final = re.compile(r"(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]+
 _NAME: Final = re.compile(r"[^ \t\n\r\v.\[\]{}(),@#;:?+\-*/%|=<>^&!~]++")
 _STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|\'[^\'\\]*+(?:\\.[^\'\\]*+)*+\'', re.DOTALL)
 _QUOTED: Final = re.compile(r"`[^`]*+`")
-_REGEX: Final = re.compile(r"/(?:[^/\\]|\\.)++/[im]*+", re.DOTALL)
+_FLAGS: Final = re.compile(r"[im]*+")
 
 OPERATOR_WORDS: Final = frozenset({"and", "or", "in"})
 MISPLACED_WORDS: Final = frozenset({"mod", "between"})
@@ -76,7 +76,8 @@ def _token(text: str, at: int, before: list[Token]) -> Token:
     if char == "`":
         return _whole(_QUOTED.match(text, at), Kind.QUOTED)
     if char == "/" and not _ends_operand(before):
-        return _whole(_REGEX.match(text, at), Kind.REGEX)
+        end = _regex_end(text, at)
+        return Token(Kind.REGEX, text[at:end], at, end)
     found = _OPERATOR.match(text, at)
     if found is not None:
         return _whole(found, Kind.OPERATOR)
@@ -85,6 +86,19 @@ def _token(text: str, at: int, before: list[Token]) -> Token:
         return _whole(found, Kind.NUMBER)
     found = _NAME.match(text, at)
     return _whole(found, Kind.VARIABLE if char == "$" else Kind.NAME)
+
+
+def _regex_end(text: str, at: int) -> int:
+    """Where the regular expression that begins at ``at`` ends, its flags included. A slash within brackets is in it."""
+    depth = 0
+    for place in range(at + 1, len(text)):
+        if text[place - 1] == "\\":
+            continue
+        if text[place] == "/" and depth == 0:
+            flags = _FLAGS.match(text, place + 1)
+            return flags.end() if flags else place + 1
+        depth += (text[place] in "([{") - (text[place] in ")]}")
+    raise Unreadable
 
 
 def _whole(found: re.Match[str] | None, kind: Kind) -> Token:

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engines.conversation import MAX_CALLS_AT_ONCE, Called, Exchange
 from engines.ford import engine, machine
 from engines.ford.machine import (
-    Called,
     Closed,
     Event,
-    Exchange,
     FordPhase,
     FordState,
     Limits,
@@ -25,7 +24,6 @@ from engines.ford.machine import (
     Replied,
     Returned,
     TooLong,
-    bounded,
     decide,
     error_wrapper,
 )
@@ -81,7 +79,7 @@ def test_the_readme_names_parameters_errors_and_limits() -> None:
     source = Path(engine.__file__).read_text(encoding="utf-8")
     names = set(re.findall(r'params\.get\("(\w+)"\)', source)) | {"lang"}
     assert [name for name in names if f"`{name}`" not in README] == []
-    assert f"at most {machine.MAX_CALLS_AT_ONCE})" in README
+    assert f"at most {MAX_CALLS_AT_ONCE})" in README
     assert f"{machine.MAX_ROUND_TRIPS} batches are {machine.MAX_ROUND_TRIPS + 1} model calls" in README
 
 
@@ -117,36 +115,6 @@ def test_results_meet_their_calls_and_documents_are_kept_once() -> None:
 def test_what_was_said_is_kept_in_an_error() -> None:
     assert error_wrapper(at(FordPhase.TOOLS), "stopped", "m")["partial"] == "t"
     assert "partial" not in error_wrapper(FordState(), "stopped", "m")
-
-
-def test_old_results_go_first_and_the_newest_stay() -> None:
-    exchanges = tuple(
-        Exchange(text=f"t{n}", calls=(Called(id=str(n), name="probe", result=str(n) * 1_000),)) for n in range(1, 9)
-    )
-    kept = bounded(exchanges, 4_500)
-    assert [each.text for each in kept] == [each.text for each in exchanges]
-    assert "left out" in (kept[0].calls[0].result or "")
-    assert kept[-1] == exchanges[-1]
-    assert bounded(exchanges, 100_000) == exchanges
-
-
-TEXTS = st.integers(0, 30_000).map("x".__mul__)
-CALLED = st.builds(
-    Called, id=st.just("i"), name=st.just("n"), arguments=st.builds(lambda t: {"t": t}, TEXTS), result=TEXTS
-)
-EXCHANGES = st.lists(
-    st.builds(Exchange, text=TEXTS, calls=st.lists(CALLED, min_size=1, max_size=8).map(tuple)), max_size=40
-)
-
-
-@given(EXCHANGES)
-def test_a_conversation_is_always_bounded(exchanges: list[Exchange]) -> None:
-    limit = 60_000
-    kept = bounded(tuple(exchanges), limit)
-    # Beginnings of old texts and notes in the place of results stay: some hundred characters for each call.
-    calls = sum(len(each.calls) for each in kept)
-    assert sum(each.characters for each in kept) <= limit + 1_000 * (calls + len(kept))
-    assert [len(each.calls) for each in kept] == [len(each.calls) for each in exchanges]
 
 
 EVENTS = st.one_of(

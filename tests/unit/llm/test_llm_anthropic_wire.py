@@ -178,6 +178,27 @@ def test_schema_beside_tools_stays_native_and_never_forces(client: RoutingClient
     assert [len(request.body["tools"]) for request in fake.requests] == [1, 1]
 
 
+def test_an_answer_tool_may_stand_among_tools_unforced_and_its_call_is_the_answer(
+    client: RoutingClient, fake: FakeProvider, ask: Ask
+) -> None:
+    request = ask(model=SONNET, schema=SCHEMA, schema_name="submit", tools=(LOOK,), highest_path=StructuredPath.LOOSE,
+                  answer_beside_tools=True)  # fmt: skip
+    fake.enqueue(
+        Answer(text="I look first.", tool_calls=[("look", {"q": "x"})]),
+        Answer(text="Now.", tool_calls=[("look", {"q": "y"}), ("submit", {"n": 7})]),
+        Answer(text='{"n": 8}'),
+    )
+    looked, called, written = (client.complete(request) for _ in range(3))
+    assert ([call.name for call in looked.tool_calls], looked.text) == (["look"], "I look first.")
+    assert (called.tool_calls, called.text, called.stop) == ((), '{"n": 7}', StopKind.END)
+    assert written.text == '{"n": 8}'
+    assert {reply.path for reply in (looked, called, written)} == {StructuredPath.LOOSE}
+    for sent in fake.requests:
+        assert [tool["name"] for tool in sent.body["tools"]] == ["look", "submit"]
+        assert "tool_choice" not in sent.body
+        assert "calling the tool" not in sent.text, "when to call it is for the caller's own words to say"
+
+
 def test_budget_thinking_is_left_out_after_tool_calls(client: RoutingClient, fake: FakeProvider) -> None:
     fake.enqueue(Answer(text="", tool_calls=[("look", {"q": "x"})]))
     user = Message(role="user", content="go")

@@ -55,5 +55,3 @@ def test_only_research_and_reading_get_the_web_and_only_ford_itself_writes() -> 
     assert having("web_search") == ["ford", "web-research"]
     assert having("web_fetch") == ["ford", "web-research", "code-read", "summarize"]
     assert having("doc_write") == ["ford"]
-
-

@@ -11,8 +11,9 @@ from engines.marvin.engine import Marvin
 from engines.recipes.cascade import BundledRecipes, resolve
 from engines.recipes.model import Recipe, parse_recipe
 from engines.recipes.params import check_params, check_recipe_params
+from engines.valem.engine import Valem
 
-ENGINES = {engine.name: engine for engine in (Jeltz(), Ford(), Marvin())}
+ENGINES = {engine.name: engine for engine in (Jeltz(), Ford(), Marvin(), Valem())}
 
 
 def recipe_of(extra: str = "") -> Recipe:
@@ -27,6 +28,8 @@ def recipe_of(extra: str = "") -> Recipe:
         ("jeltz", "promt", "prompt"),
         ("jeltz", "shcema", "schema"),
         ("ford", "maxRoundtrips", "maxRoundTrips"),
+        ("valem", "maxRetrys", "maxRetries"),
+        ("valem", "domain_description", "domainDescription"),
         ("marvin", "availableRecipe", "availableRecipes"),
         ("marvin", "maxTreeNode", "maxTreeNodes"),
         ("marvin", "recipeCallTimeout_seconds", "recipeCallTimeoutSeconds"),

@@ -10,30 +10,13 @@ from engines.structured.text import quote
 from engines.valem.jsonata.expression import Expression
 from engines.valem.spec.addresses import BadAddress, meta_key, parse_address
 from engines.valem.spec.checks.report import Report, check_address, check_expression, check_unique
+from engines.valem.spec.identity import is_coordinate, is_id, is_version
 from engines.valem.spec.records import ModelSpec
 
-_SEGMENT: Final = r"[A-Za-z][A-Za-z0-9_-]*"
-_ID: Final = re.compile(rf"(?:{_SEGMENT}(?:\.{_SEGMENT})*/)?{_SEGMENT}\Z")
-_NUMBER: Final = r"(?:0|[1-9][0-9]*)"
-_VERSION: Final = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?\Z")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 Expressions = dict[str, Expression]
 """Location -> compiled expression, of those that compile."""
-
-
-def is_id(text: str) -> bool:
-    return _ID.match(text) is not None
-
-
-def is_version(text: str) -> bool:
-    return _VERSION.match(text) is not None
-
-
-def is_coordinate(text: str) -> bool:
-    """``id@version``: another spec, or a layer of a library, in one version."""
-    name, mark, version = text.rpartition("@")
-    return bool(mark) and is_id(name) and is_version(version)
 
 
 def check_identity(report: Report, spec: ModelSpec) -> None:

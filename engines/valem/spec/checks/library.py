@@ -13,9 +13,9 @@ from engines.valem.jsonata.expression import Expression, compile_expression
 from engines.valem.jsonata.library import CompiledLibrary, LibraryError, compile_library
 from engines.valem.jsonata.scan import statements
 from engines.valem.jsonata.tokens import called_names
-from engines.valem.spec.checks.items import is_coordinate
 from engines.valem.spec.checks.names import BUILT_IN, CONTEXT
 from engines.valem.spec.checks.report import Report
+from engines.valem.spec.identity import is_coordinate
 from engines.valem.spec.records import LibraryLayer, ModelSpec
 
 MAX_LAYERS: Final = 8
