@@ -97,6 +97,7 @@ processes = Table(
     Index("processes_root_id_idx", "root_id"),
     Index("processes_owner_idx", "owner", "created_at", postgresql_where=text("owner IS NOT NULL")),
     Index("processes_created_at_idx", "created_at"),
+    Index("processes_open_idx", "engine", "status", postgresql_where=text("status <> 'CLOSED'")),
     Index(
         "processes_undelivered_idx",
         "closed_at",

@@ -11,6 +11,7 @@ from engines.llm.catalogue import Candidate
 from models.records import CallRecord, View
 from models.store.claim import Claim, Keep
 from tasks.heartbeat import Cancel
+from tasks.observe import Watch
 
 
 class Client(LlmClient, Protocol):
@@ -26,6 +27,7 @@ class Attempt:
     engine: Engine
     claim: Claim
     cancel: Cancel
+    watch: Watch
     call: CallRecord | None = None
     """The call made, for the ledger."""
     outcome: Outcome | None = None
@@ -40,11 +42,3 @@ class Attempt:
     def see(self, view: View) -> None:
         """Go on with a view that says more."""
         self.claim = replace(self.claim, view=view)
-
-
-class Postponed(Exception):
-    """The turn cannot run now, and that is nobody's failure. Control flow."""
-
-    def __init__(self, delay_seconds: float) -> None:
-        super().__init__(delay_seconds)
-        self.delay_seconds = delay_seconds

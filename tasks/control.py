@@ -6,11 +6,13 @@ import logging
 from typing import Any
 from uuid import UUID
 
+from models.records import CloseReason
 from models.store import processes as store
 from models.store import read
 from models.store.processes import Closing
 from tasks.closing import wrapper_of
 from tasks.logs import bound
+from tasks.meter import CLOSED
 from tasks.wiring import Runtime
 
 log = logging.getLogger(__name__)
@@ -24,6 +26,7 @@ def stop_process(wired: Runtime, process_id: UUID) -> tuple[UUID, ...]:
         return wrapper_of(engine, closing.cursor, error="stopped", message="stopped on request")
 
     closed = store.stop(wired.database, process_id, wrapper)
+    wired.background.meter.count(CLOSED, CloseReason.STOPPED.value, by=len(closed))
     deliveries = [found for each in closed if (found := store.delivery_of(wired.database, each)) is not None]
     if deliveries:
         wired.deliverer(deliveries)

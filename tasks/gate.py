@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,7 +108,7 @@ class Gate:
     @staticmethod
     def _keys(provider: str) -> list[str]:
         # One hash tag per provider: both keys live in the same slot of a Redis cluster.
-        return [f"vancetope:gate:{{{provider}}}:slots", f"vancetope:gate:{{{provider}}}:state"]
+        return [f"vancetope:gate:{{{provider}}}:slots", _state_key(provider)]
 
     def enter(self, provider: str) -> Permit | float:
         """A permit, or the seconds after which to ask again."""
@@ -156,3 +157,15 @@ class Gate:
                 self._redis.zadd(self._keys(permit.provider)[0], {permit.token: until}, xx=True)
         except redis.RedisError:
             log.debug("slots not extended, Redis is away")
+
+
+def open_breakers(client: redis.Redis, providers: Sequence[str]) -> set[str]:
+    """Those that are left alone now, or were and have not answered since. Raises ``redis.RedisError``."""
+    pipe: Any = client.pipeline(transaction=False)
+    for provider in providers:
+        pipe.hexists(_state_key(provider), "open_until")
+    return {provider for provider, opened in zip(providers, pipe.execute(), strict=True) if opened}
+
+
+def _state_key(provider: str) -> str:
+    return f"vancetope:gate:{{{provider}}}:state"

@@ -1,4 +1,4 @@
-"""The progress channel and the hand-over of results: one background thread per worker process, in natural batches.
+"""The progress channel, the hand-over of results and the metrics: one background thread per worker process, in batches.
 
 Nothing here is a guarantee. Progress is for people who watch; results are handed over again by the sweeper until they
 are marked as delivered.
@@ -19,6 +19,7 @@ import redis
 
 from models.store.processes import Delivery
 from tasks.delivery import Deliverer
+from tasks.meter import Meter
 from tasks.plans import PlanFeed, channel
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,10 @@ class Background:
         self._redis = client
         self._deliverer = deliverer
         self._plans = plans
+        self.meter = Meter(client)
+        """What is counted in this process; its thread carries it to Redis."""
         self._reset()
+        self.meter.on_first(self._signal)
 
     def _reset(self) -> None:
         self._pid = os.getpid()
@@ -62,6 +66,7 @@ class Background:
         """Forget what was inherited over a fork."""
         if self._pid != os.getpid():
             self._plans.forget()
+            self.meter.forget()
             self._reset()
 
     def emit(self, root_id: UUID, event: dict[str, Any]) -> None:
@@ -104,17 +109,17 @@ class Background:
                 log.warning("progress not published", extra={"error": type(error).__name__})
             except Exception:
                 log.exception("background work failed; the sweeper delivers what is missing")
-            if not self._events and not self._deliveries and not self._unmarked and self._plans.next_at is None:
+            if not self._events and not self._deliveries and not self._unmarked and not self._due_times():
                 self._hurry = False
                 self._idle.set()
 
     def _patience(self) -> float | None:
         """Seconds until something is due that waits for its time; ``None``: nothing does."""
-        times = [self._mark_at] if self._unmarked else []
-        picture_at = self._plans.next_at
-        if picture_at is not None:
-            times.append(picture_at)
+        times = [*([self._mark_at] if self._unmarked else []), *self._due_times()]
         return max(min(times) - time.monotonic(), 0.0) if times else None
+
+    def _due_times(self) -> list[float]:
+        return [at for at in (self._plans.next_at, self.meter.next_at) if at is not None]
 
     def _drain(self) -> None:
         deliveries = [self._deliveries.popleft() for _ in range(len(self._deliveries))]
@@ -135,6 +140,7 @@ class Background:
                 # A lone surrogate in a streamed piece must not cost the other events of the batch.
                 pipe.publish(name, json.dumps(event, ensure_ascii=False, default=str).encode("utf-8", "replace"))
             pipe.execute()
+        self.meter.flush(everything=self._hurry)
 
 
 class Chunks:

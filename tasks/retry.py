@@ -1,4 +1,4 @@
-"""What the retry policy's answer makes of a node whose call failed: the same work again, later or otherwise. Pure."""
+"""The same work again, later or otherwise: a turn that cannot run now, and a node whose call failed. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ from engines.llm.base import LlmError
 from engines.llm.policy import FailureCounts, RetryIn, StepDown
 from models.records import NodeView, Reason
 from models.transition import PhaseNote, Transition, advance
+
+
+class Postponed(Exception):
+    """The turn cannot run now, and that is nobody's failure. Control flow."""
+
+    def __init__(self, delay_seconds: float) -> None:
+        super().__init__(delay_seconds)
+        self.delay_seconds = delay_seconds
 
 
 def called_again(

@@ -39,15 +39,16 @@ from models.transition import PhaseNote, Transition, advance
 from tasks import faults
 from tasks.accounting import estimate, failed_call, finished_call, learned
 from tasks.announce import announce
-from tasks.attempt import Attempt, Client, Postponed
+from tasks.attempt import Attempt, Client
 from tasks.closing import wrapper_of
 from tasks.gate import Gate, Permit
 from tasks.heartbeat import Heartbeat
 from tasks.lessons import Lessons
 from tasks.logs import bound
+from tasks.observe import NOBODY, Observer
 from tasks.progress import Background, Chunks
 from tasks.publish import Publisher
-from tasks.retry import called_again
+from tasks.retry import Postponed, called_again
 from tasks.surroundings import look_around
 from tasks.toolbox import NO_TOOLS, Toolbox
 
@@ -76,6 +77,7 @@ class TurnRunner:
         publisher: Publisher,
         background: Background,
         toolbox: Toolbox = NO_TOOLS,
+        observer: Observer = NOBODY,
         lease_seconds: float,
         burst: int = 1,
         burst_seconds: float = 10.0,
@@ -91,6 +93,7 @@ class TurnRunner:
         self._publisher = publisher
         self._background = background
         self._toolbox = toolbox
+        self._observer = observer
         self._lease_seconds = lease_seconds
         self._burst = burst
         self._burst_seconds = burst_seconds
@@ -142,13 +145,15 @@ class TurnRunner:
         """Work on the turn and commit it. The node's next turn is in the answer when it follows in this burst."""
         began = self._clock()
         with self._heartbeat.hold(claim.lease) as cancel:
-            attempt = Attempt(engine=engine, claim=claim, cancel=cancel)
             try:
-                transition = self._work(attempt)
-                faults.reach("before_commit", transition.label)
-                goes_on = burst_until is not None and self._clock() < burst_until
-                attempt.keep = self._keep(engine) if goes_on else None
-                transition, committed = self._commit(attempt, transition, began)
+                with self._observer.turn(claim) as watch:
+                    attempt = Attempt(engine=engine, claim=claim, cancel=cancel, watch=watch)
+                    transition = self._work(attempt)
+                    faults.reach("before_commit", transition.label)
+                    goes_on = burst_until is not None and self._clock() < burst_until
+                    attempt.keep = self._keep(engine) if goes_on else None
+                    transition, committed = self._commit(attempt, transition, began)
+                    watch.committed(transition, committed)
             except Postponed as wait:
                 self._postpone(claim, wait.delay_seconds)
                 return None
@@ -254,7 +259,7 @@ class TurnRunner:
         chunks = Chunks(self._background, process.root_id, {"process": str(process.id), "node": attempt.view.node.id})
         outcome = "neutral"
         try:
-            reply = self._client.complete(request, cancel=attempt.cancel, on_chunk=chunks)
+            reply = attempt.watch.call(self._client, request, candidate, cancel=attempt.cancel, on_chunk=chunks)
             outcome = "ok"
         except LlmError as error:
             # Only an answer from the model shows health: being turned away says nothing about it either way.
@@ -275,7 +280,7 @@ class TurnRunner:
         if attempt.view.process.overdue:
             return self._spent(attempt, OVERDUE)
         faults.reach("before_call")
-        results = self._toolbox.run(need, attempt.view.process, attempt.cancel)
+        results = attempt.watch.tools(self._toolbox, need, attempt.cancel)
         faults.reach("after_call")
         if attempt.cancel.reason is None:
             return self._decide(attempt, ToolsRan(results=results))
@@ -350,6 +355,7 @@ class TurnRunner:
                 failure=message,
                 lease=attempt.claim.lease,
             )
+            attempt.watch.closed_as_failed()
             raise StaleTurn("closed as failed") from error
         note = PhaseNote(phase=node.phase, iteration=crashes, output={"crash": crash[:2000]})
         delay = 2.0 ** (crashes - 1)

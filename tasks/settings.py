@@ -117,6 +117,13 @@ class Settings(BaseSettings):
     api_requests_per_minute: Annotated[int, Field(ge=0)] = 600
     """Requests per token of the HTTP API, in bursts of as many; 0 means no limit."""
 
+    metrics_open: bool = False
+    """``/metrics`` answers callers of private networks without a token, unless a proxy has passed them on."""
+    otel_endpoint: str | None = None
+    """Where traces go by OTLP over HTTP: ``http://collector:4318``. Unset: nowhere, OpenTelemetry is not loaded."""
+    otel_capture_content: bool = False
+    """Prompts, replies, tool arguments and results become part of the traces."""
+
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["json", "text"] = "json"
 
@@ -143,6 +150,13 @@ class Settings(BaseSettings):
     def _with_query(cls, value: str | None) -> str | None:
         if value is not None and ("{query}" not in value or not value.startswith(("http://", "https://"))):
             raise ValueError("must be an http or https address with {query} where the words go")
+        return value
+
+    @field_validator("otel_endpoint")
+    @classmethod
+    def _is_http(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError("must be an http or https address, like http://collector:4318 (OTLP over HTTP, not gRPC)")
         return value
 
     @field_validator("log_level", mode="before")

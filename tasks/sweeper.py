@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from uuid import UUID
 
 import redis
 
 from engines.base import Engine
-from models.records import Turn
+from models.records import CloseReason, Turn
 from models.store import inbox, sweep
 from models.store.database import Database, DatabaseUnavailable
 from models.store.processes import Closing, fail_process, stop, undelivered
@@ -22,6 +22,7 @@ from tasks import faults
 from tasks.closing import wrapper_of
 from tasks.delivery import Deliverer
 from tasks.logs import bound
+from tasks.meter import CLOSED, REPAIRS, SWEEPS, Meter
 from tasks.publish import Publisher, engine_queue, queue_lists
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class Sweeper:
         engines: Mapping[str, Engine],
         publisher: Publisher,
         deliverer: Deliverer,
+        meter: Meter | None = None,
         batch: int,
         retention_days: float | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -56,6 +58,7 @@ class Sweeper:
         self._engines = engines
         self._publisher = publisher
         self._deliverer = deliverer
+        self._meter = meter or Meter(client)
         self._batch = batch
         self._retention_days = retention_days
         self._clock = clock
@@ -90,8 +93,10 @@ class Sweeper:
                 continue
             if count:
                 done[name] = count
+                self._meter.count(REPAIRS, name, by=count)
         else:
             self._note_time()
+            self._meter.count(SWEEPS)
         if done:
             log.info("swept", extra=done)
         return done
@@ -131,22 +136,25 @@ class Sweeper:
         message = "too many workers were lost while they ran this process; it is given up"
         poisoned = sweep.poisoned_processes(self._database, batch=self._batch)
         for process_id in poisoned:
-            self._close(fail_process, process_id, error="internal_error", message=message)
+            self._close(fail_process, CloseReason.FAILED, process_id, error="internal_error", message=message)
         return len(poisoned)
 
     def _stop_orphans(self) -> int:
         message = "the caller went on without this reply"
         orphans = sweep.orphaned_processes(self._database, batch=self._batch)
         for process_id in orphans:
-            self._close(stop, process_id, error="stopped", message=message)
+            self._close(stop, CloseReason.STOPPED, process_id, error="stopped", message=message)
         return len(orphans)
 
-    def _close(self, close: Callable[..., object], process_id: UUID, *, error: str, message: str) -> None:
+    def _close(
+        self, close: Callable[..., Sized], reason: CloseReason, process_id: UUID, *, error: str, message: str
+    ) -> None:
         def wrapper(closing: Closing) -> dict[str, object]:
             return wrapper_of(self._engines.get(closing.engine), closing.cursor, error=error, message=message)
 
         try:
-            close(self._database, process_id, wrapper, failure=message)
+            closed = close(self._database, process_id, wrapper, failure=message)
+            self._meter.count(CLOSED, reason.value, by=len(closed))
         except DatabaseUnavailable:
             raise
         except Exception:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from engines.base import RunTools, ToolResult
@@ -53,8 +53,17 @@ class Toolbox:
         self._database = database
         self._sources = sources
 
-    def run(self, need: RunTools, process: ProcessView, cancel: Cancel) -> tuple[ToolResult, ...]:
-        """One result for each call, in order. Never raises for what a tool does."""
+    def run(
+        self,
+        need: RunTools,
+        process: ProcessView,
+        cancel: Cancel,
+        on_result: Callable[[int], None] = lambda index: None,
+    ) -> tuple[ToolResult, ...]:
+        """One result for each call, in order. Never raises for what a tool does.
+
+        on_result: told the index of each call that has come back, from that call's own thread.
+        """
         ends = time.monotonic() + need.seconds
         stop = Cancellation()
         context = ToolContext(
@@ -71,6 +80,7 @@ class Toolbox:
 
         def work(index: int, call: ToolCall) -> None:
             found = self.registry.run(call, need.allowed, context)
+            on_result(index)
             with changed:
                 results[index] = found
                 changed.notify_all()

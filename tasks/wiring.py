@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 from collections.abc import Iterable
 from functools import cached_property
 from threading import RLock
@@ -30,6 +31,7 @@ from tasks.delivery import Deliverer
 from tasks.gate import SLOT_SECONDS, Gate
 from tasks.heartbeat import Heartbeat
 from tasks.lessons import Lessons
+from tasks.observe import Observer, TurnCounts
 from tasks.pauses import SharedPauses
 from tasks.plans import PlanFeed
 from tasks.progress import Background
@@ -38,6 +40,7 @@ from tasks.runner import TurnRunner
 from tasks.settings import Settings, SettingsError
 from tasks.sweeper import Sweeper
 from tasks.toolbox import build_toolbox, load_tools
+from tasks.traces import Traces, build_traces
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -155,6 +158,12 @@ class Runtime:
         return Background(self.redis, self.deliverer, PlanFeed(self.redis, self.database))
 
     @_once
+    def traces(self) -> tuple[Traces, ...]:
+        """Where the spans of turns go; nowhere unless it is asked for."""
+        found = build_traces(self.settings, os.environ)
+        return () if found is None else (found,)
+
+    @_once
     def runner(self) -> TurnRunner:
         return TurnRunner(
             database=self.database,
@@ -166,6 +175,7 @@ class Runtime:
             publisher=self.publisher,
             background=self.background,
             toolbox=build_toolbox(self.settings, self.tools, self.database),
+            observer=Observer(TurnCounts(self.background.meter), *self.traces),
             lease_seconds=self.settings.lease_seconds,
             burst=self.settings.turn_burst,
             burst_seconds=self.settings.turn_burst_seconds,
@@ -180,6 +190,7 @@ class Runtime:
             engines=self.engines,
             publisher=self.publisher,
             deliverer=self.deliverer,
+            meter=self.background.meter,
             batch=self.settings.sweep_batch,
             retention_days=self.settings.retention_days,
         )
@@ -190,6 +201,8 @@ class Runtime:
             self.background.flush(timeout=5)
         if "heartbeat" in self.__dict__:
             self.heartbeat.close()
+        for each in self.__dict__.get("traces", ()):
+            each.close()
         if "client" in self.__dict__:
             llm_shutdown()
         if "database" in self.__dict__:

@@ -36,6 +36,8 @@ from tasks.cookbook import recipe_sources
 from tasks.gate import Gate
 from tasks.heartbeat import Heartbeat
 from tasks.lessons import Lessons
+from tasks.meter import Meter
+from tasks.observe import Observer, Sink, TurnCounts
 from tasks.runner import TurnRunner
 from tasks.settings import load_settings
 from tasks.toolbox import Toolbox
@@ -93,7 +95,8 @@ class CollectingPublisher:
 class CollectingBackground:
     """Stands in for the progress channel."""
 
-    def __init__(self) -> None:
+    def __init__(self, meter: Meter) -> None:
+        self.meter = meter
         self.events: list[dict[str, Any]] = []
         self.deliveries: list[Delivery] = []
         self.plans: list[tuple[UUID, bool]] = []
@@ -169,6 +172,7 @@ class Rig:
         tools: Iterable[Tool] = (),
         client: Client | None = None,
         evaluator: Evaluator = evaluate_here,
+        sinks: Iterable[Sink] = (),
     ) -> None:
         self.database = RecordingDatabase(database_url, pool_size=pool_size, name="vancetope-rig")
         self.script = script or Script.of(*answers)
@@ -179,7 +183,7 @@ class Rig:
         )
         self.heartbeat = Heartbeat(self.database, lease_seconds=lease_seconds, on_beat=self.gate.extend)
         self.publisher = publisher or CollectingPublisher()
-        self.background = CollectingBackground()
+        self.background = CollectingBackground(Meter(self.redis))
         self.tools = Registry([*bundled_tools(evaluator=evaluator), *tools], internal=internal_tools(evaluator))
         specs = self.tools.specs()
         built_in = (PROBE, Jeltz(), Marvin(), Ford(specs), Valem(specs), ProbeEngine("other"))
@@ -194,6 +198,7 @@ class Rig:
             publisher=self.publisher,  # type: ignore[arg-type]
             background=self.background,  # type: ignore[arg-type]
             toolbox=Toolbox(self.tools, self.database, recipe_sources(load_settings({}), self.database)),
+            observer=Observer(TurnCounts(self.background.meter), *sinks),
             lease_seconds=lease_seconds,
             burst=burst,
             commit_patience_seconds=patience,
@@ -283,6 +288,10 @@ class Rig:
         """As if all hints had been lost a while ago."""
         rows(self.database, "UPDATE nodes SET next_hint_at = now() WHERE next_hint_at IS NOT NULL RETURNING id")
         return self.publish_due()
+
+    def flush_counts(self) -> None:
+        """What the background thread of a worker does every few seconds."""
+        self.background.meter.flush(everything=True)
 
     def result(self, process_id: UUID) -> dict[str, Any] | None:
         return read.result(self.database, process_id)

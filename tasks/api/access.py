@@ -71,6 +71,24 @@ def needs(scope: Scope) -> Callable[[Caller], Caller]:
     return checked
 
 
+def scraper(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)] = None
+) -> None:
+    """Dependency: a caller who may see figures of the whole installation, so no token of a tenant that is a guest here.
+
+    With ``metrics_open`` also a caller without a token that comes straight from a private network.
+    """
+    settings = request.app.state.parts.runtime.settings
+    if credentials is None and settings.metrics_open and _is_inside(request):
+        return
+    found = caller(request, credentials)
+    if not found.may(Scope.READ) or found.tenant != settings.tenant:
+        detail = (
+            f"this needs a token of the tenant {settings.tenant} with the scope read: it shows figures of all tenants"
+        )
+        raise Problem(HTTPStatus.FORBIDDEN, "forbidden", detail)
+
+
 Reader = Annotated[Caller, Depends(needs(Scope.READ))]
 Submitter = Annotated[Caller, Depends(needs(Scope.SUBMIT))]
 Answerer = Annotated[Caller, Depends(needs(Scope.ANSWER))]
@@ -85,6 +103,16 @@ def _is_local(request: Request) -> bool:
         return False
     try:
         return request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_inside(request: Request) -> bool:
+    """From an address that is not routed in the internet, and passed on by no proxy, which has such an address, too."""
+    if any(name in request.headers for name in ("forwarded", "x-forwarded-for", "x-real-ip", "via")):
+        return False
+    try:
+        return request.client is not None and not ipaddress.ip_address(request.client.host).is_global
     except ValueError:
         return False
 

@@ -12,7 +12,8 @@ from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from tasks.api import catalogue, documents, health, inbox, problems, processes
+from tasks.api import catalogue, documents, health, inbox, metrics, problems, processes
+from tasks.api.exposition import Metrics
 from tasks.api.parts import Parts
 from tasks.api.problems import ProblemDetails
 from tasks.api.rate import RateLimit
@@ -38,7 +39,7 @@ def create_app(runtime: Runtime, *, open_to_loopback: bool) -> FastAPI:
             runtime.settings.redis, socket_connect_timeout=2, socket_keepalive=True, max_connections=1_000
         )
         limit = RateLimit(runtime.redis, runtime.settings.api_requests_per_minute)
-        app.state.parts = Parts(runtime, limit, listener, open_to_loopback)
+        app.state.parts = Parts(runtime, limit, listener, open_to_loopback, Metrics(runtime))
         try:
             yield
         finally:
@@ -59,7 +60,7 @@ def create_app(runtime: Runtime, *, open_to_loopback: bool) -> FastAPI:
     )
     app.middleware("http")(_protect)
     problems.install(app)
-    routers = [each.router for each in (processes, inbox, documents, catalogue, health)]
+    routers = [each.router for each in (processes, inbox, documents, catalogue, health, metrics)]
     app.state.operations = [route for router in routers for route in router.routes]
     for router in routers:
         app.include_router(router)

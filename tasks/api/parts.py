@@ -8,6 +8,7 @@ from typing import Annotated
 import redis.asyncio
 from fastapi import Depends, Request
 
+from tasks.api.exposition import Metrics
 from tasks.api.rate import RateLimit
 from tasks.wiring import Runtime
 
@@ -20,6 +21,7 @@ class Parts:
     rate: RateLimit
     listener: redis.asyncio.Redis
     open_to_loopback: bool
+    metrics: Metrics
 
 
 def parts(request: Request) -> Parts:

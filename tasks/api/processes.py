@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 from uuid import UUID, uuid5
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from uuid_utils.compat import uuid7
 
 from models.records import NewProcess as Prepared
@@ -27,10 +27,20 @@ router = APIRouter(prefix="/v1/processes", tags=["processes"])
 
 LONGEST_WAIT_SECONDS = 60.0
 MAX_PLAN_NODES = 5_000
+MAX_TRACE_HEADER = 512
 _KEYS = UUID("5b6d1f0e-58a1-4b52-9a0e-6d7f4ce6a9d1")
 """Namespace of the ids made from idempotency keys."""
 
 Page = Annotated[int, Query(ge=1, le=200, description="Largest number of items.")]
+
+
+def _callers_trace(request: Request) -> dict[str, str]:
+    """The W3C headers that tracing libraries send along. Overlong ones are left out, as the standard wants it."""
+    found = {name: request.headers.get(name, "") for name in ("traceparent", "tracestate")}
+    return {name: value for name, value in found.items() if value and len(value) <= MAX_TRACE_HEADER}
+
+
+CallersTrace = Annotated[dict[str, str], Depends(_callers_trace)]
 
 
 @router.post(
@@ -47,6 +57,7 @@ def submit(
     wanted: shapes.NewProcess,
     here: Here,
     who: Submitter,
+    trace: CallersTrace,
     response: Response,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
 ) -> shapes.Process:
@@ -54,7 +65,7 @@ def submit(
 
     409 when that id was used for something else.
     """
-    submission = _submission(wanted, who, idempotency_key)
+    submission = _submission(wanted, who, idempotency_key, trace)
     remarks: list[str] = []
     runtime = here.runtime
     process = prepare(submission, runtime.settings, runtime.engines, runtime.sources, remarks.append)
@@ -197,7 +208,7 @@ def get_calls(process_id: UUID, here: Here, who: Reader) -> list[shapes.Call]:
     return [shapes.Call.model_validate(row) for row in read.calls(here.runtime.database, process_id)]
 
 
-def _submission(wanted: shapes.NewProcess, who: Caller, key: str | None) -> Submission:
+def _submission(wanted: shapes.NewProcess, who: Caller, key: str | None, trace: dict[str, str]) -> Submission:
     process_id = wanted.id
     if key is not None:
         made = uuid5(_KEYS, hashlib.sha256(f"{who.tenant}\0{key}".encode()).hexdigest())
@@ -206,6 +217,7 @@ def _submission(wanted: shapes.NewProcess, who: Caller, key: str | None) -> Subm
             raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_request", detail)
         process_id = made
     body = wanted.model_dump(mode="json", exclude={"id"})
+    body["trace_context"] = wanted.trace_context or trace
     return parse_submission({**body, "id": str(process_id or uuid7()), "tenant": who.tenant})
 
 

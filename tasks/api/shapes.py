@@ -48,7 +48,10 @@ class NewProcess(Wanted):
     )
     priority: Priority = Priority.NORMAL
     limits: Budget = Budget()
-    trace_context: dict[str, str] = Field(default_factory=dict, description="W3C trace context of the caller.")
+    trace_context: dict[str, str] = Field(
+        default_factory=dict,
+        description="W3C trace context of the caller; default: the request's own `traceparent` and `tracestate`.",
+    )
 
 
 class Usage(Shape):

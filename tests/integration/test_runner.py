@@ -461,6 +461,7 @@ def test_stopping_hands_the_result_over(rig: Rig) -> None:
         engines = rig.engines
         database = rig.database
         deliverer = staticmethod(handed.extend)
+        background = rig.background
 
     assert stop_process(Wired, process) == (process,)  # type: ignore[arg-type]
     assert [each.wrapper["error"] for each in handed] == ["stopped"]
