@@ -86,9 +86,7 @@ def _ordered(payload: Mapping[str, Any], form: Mapping[str, str]) -> list[str]:
         if not given.isdecimal() or not 1 <= int(given[:9]) <= len(offered):
             raise InvalidAnswer(f"{choice.label}: a place from 1 to {len(offered)} would be right")
         if (taken := places.get(int(given))) is not None:
-            raise InvalidAnswer(
-                f"{taken.label} and {choice.label} have the same place, {given}; one each would be right"
-            )
+            raise InvalidAnswer(f"{taken.label} and {choice.label} are both at {given}; a place each would be right")
         places[int(given)] = choice
     return [places[place].id for place in sorted(places)]
 
@@ -104,8 +102,6 @@ def _edited(text: str) -> dict[str, Any]:
 def _words(entry: Any, identity: str) -> tuple[str, str]:
     if not isinstance(entry, dict):
         return identity, ""
-    label = next(
-        (entry[key] for key in ("label", "title", "name", "text") if isinstance(entry.get(key), str)), identity
-    )
-    about = next((entry[key] for key in ("description", "details", "summary") if isinstance(entry.get(key), str)), "")
-    return label, about
+    said = {key: text for key, text in entry.items() if isinstance(text, str)}
+    label = next((said[key] for key in ("label", "title", "name", "text") if key in said), identity)
+    return label, next((said[key] for key in ("description", "details", "summary") if key in said), "")
