@@ -75,8 +75,8 @@ def compare_page(
 
 
 def changed(before: str, after: str) -> list[tuple[str, str]]:
-    """``(kind, line)``: ``added``, ``removed``, ``same`` (three lines around a change) and ``place``."""
-    kinds = {"+": "added", "-": "removed", " ": "same", "@": "place"}
+    """``(kind, line)``: ``added``, ``removed``, ``same`` (three lines around a change) and ``spot``."""
+    kinds = {"+": "added", "-": "removed", " ": "same", "@": "spot"}
     found = list(difflib.unified_diff(before.split("\n"), after.split("\n"), lineterm="", n=3))[2:]
     return [(kinds[line[0]], line if line[0] == "@" else line[1:]) for line in found]
 

@@ -11,7 +11,7 @@
   let waiting = null;
   let last = 0;
   let closed = false;
-  let shown = null;
+  let shown = page.dataset.status;
 
   function refresh() {
     if (waiting !== null) return;
@@ -25,8 +25,8 @@
   function onState(event) {
     const state = JSON.parse(event.data);
     const status = state.closeReason || state.status;
-    // The first one tells what the page shows already.
-    if (shown !== null && status !== shown) told.textContent = `The process is ${status}`;
+    // The first one mostly tells what the page shows already.
+    if (status !== shown) told.textContent = `The process is ${status}`;
     shown = status;
     if (state.status === "CLOSED") {
       closed = true;
