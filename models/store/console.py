@@ -41,18 +41,20 @@ WITH RECURSIVE wanted AS (
     ORDER BY i.id LIMIT {BUSY_SHOWN})
   UNION
   (SELECT id, parent_id FROM nodes
-    WHERE process_id = %(process)s AND (position(lower(%(sought)s) IN lower(goal)) > 0
+    WHERE %(sought)s::text IS NOT NULL AND process_id = %(process)s AND (position(lower(%(sought)s) IN lower(goal)) > 0
        OR upper(%(sought)s) IN (status, kind, phase) OR id::text = %(sought)s) ORDER BY id LIMIT {MATCHES_SHOWN})
 ), path AS (
   SELECT id, parent_id FROM wanted
   UNION
   SELECT n.id, n.parent_id FROM path JOIN nodes n ON n.id = path.parent_id
+), parents AS (
+  SELECT id FROM nodes WHERE %(sought)s::text IS NULL AND process_id = %(process)s AND depth = 0
+  UNION
+  SELECT id FROM nodes WHERE id = ANY(%(opened)s::bigint[]) AND process_id = %(process)s
 ), listed AS (
-  SELECT c.id FROM nodes p CROSS JOIN LATERAL (
+  SELECT c.id FROM parents p CROSS JOIN LATERAL (
     SELECT id FROM nodes WHERE parent_id = p.id ORDER BY order_key
      LIMIT CASE WHEN p.id = ANY(%(whole)s::bigint[]) THEN {ALL_CHILDREN_SHOWN} ELSE {CHILDREN_SHOWN} END) c
-   WHERE p.process_id = %(process)s
-     AND (p.id = ANY(%(opened)s::bigint[]) OR (p.depth = 0 AND %(sought)s::text IS NULL))
 ), shown AS (
   SELECT id FROM nodes WHERE process_id = %(process)s AND depth = 0
   UNION SELECT id FROM path UNION SELECT id FROM listed

@@ -20,7 +20,10 @@ from tasks.wiring import Runtime
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535))
 @click.option("--tokens-required", is_flag=True, help="Callers on this machine need a token, too.")
 def api(host: str, port: int, tokens_required: bool) -> None:
-    """Serve the HTTP API and the web console until Ctrl-C. On any other address than the loopback every caller needs a token."""
+    """Serve the HTTP API and the web console until Ctrl-C.
+
+    On any other address than the loopback every caller needs a token.
+    """
     settings = backend_settings()
     configure(level=settings.log_level, style=settings.log_format, secrets=settings.secrets())
     is_open = not tokens_required and is_loopback(host)

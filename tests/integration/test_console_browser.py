@@ -222,6 +222,14 @@ def test_a_tree_of_two_thousand_nodes_is_searched_and_opened_by_branches(browser
     page.locator("#search").press("Enter")
     expect(page.locator(".node.match").first).to_contain_text("Read source 19.4")
     assert page.locator(".node.match").count() == 11
+    # What is typed stays when the plan moves on.
+    page.locator("#search").fill("source 19.40")
+    with page.expect_response("**/live?*"):
+        told(served, process)
+    expect(page.locator("#search")).to_have_value("source 19.40")
+    page.locator("#all").click()
+    expect(page.locator(".node.match")).to_have_count(0)
+    expect(page.locator("#search")).to_have_value("")
     watched.close()
 
 

@@ -96,7 +96,7 @@ def live_part(
     q: Text = "",
     seen: Text = "",
 ) -> Response:
-    """What moves on the page of a process: its head, its plan, and what it said if that is more than was ``seen``."""
+    """What moves on the page of a process: facts and plan; head and messages only when they are not as ``seen``."""
     status = known(here, who, process_id)
     shown = _shown(here, status, look(opened, whole, shut, q))
     return page(request, "_live.html", **shown, fresh=shown["seen"] != seen)
@@ -148,12 +148,10 @@ def _shown(here: Parts, status: dict[str, Any], seen: Look) -> dict[str, Any]:
     messages = read.messages(database, process_id, limit=MESSAGES)
     wrapper = read.result(database, process_id) if status["status"] == "CLOSED" else None
     submitted = read.submitted(database, process_id) or {"goal": "", "params": {}}
-    plan = grown(rows, seen)
     return {
         "process": status,
         "submitted": submitted,
-        "plan": plan,
-        "only_root": sum((status["nodes"] or {}).values()) <= 1,
+        "plan": grown(rows, seen),
         "found": sum(row.wanted for row in rows) if seen.sought else None,
         "look": seen,
         "address": f"{ROOT}/processes/{process_id}",

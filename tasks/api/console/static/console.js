@@ -1,6 +1,10 @@
 // Keeps the page of an open process up to date. Without this script the page is read again by hand.
 (() => {
   "use strict";
+  document.addEventListener("click", (event) => {
+    if (event.target.id === "all") document.getElementById("search").value = "";
+  });
+
   const page = document.querySelector("[data-events]");
   if (!page || !window.EventSource || !window.htmx) return;
 
@@ -11,6 +15,7 @@
   let waiting = null;
   let last = 0;
   let closed = false;
+  let pressed = false;
   let shown = page.dataset.status;
 
   function refresh() {
@@ -18,6 +23,7 @@
     waiting = window.setTimeout(() => {
       waiting = null;
       last = Date.now();
+      if (pressed) return refresh();
       window.htmx.trigger("#plan", "refresh");
     }, Math.max(0, last + LEAST_MS - Date.now()));
   }
@@ -47,6 +53,17 @@
     if (source !== null) source.close();
     source = null;
   }
+
+  // What is pressed must not be taken away before it is let go: it would be no click.
+  document.addEventListener("pointerdown", () => (pressed = true));
+  for (const kind of ["pointerup", "pointercancel"]) document.addEventListener(kind, () => (pressed = false));
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const cause = event.detail.requestConfig.triggeringEvent;
+    if (pressed && cause && cause.type === "refresh") {
+      event.detail.shouldSwap = false;
+      refresh();
+    }
+  });
 
   document.addEventListener("visibilitychange", () => (document.hidden ? leave() : listen()));
   window.addEventListener("pagehide", leave);
