@@ -233,6 +233,7 @@ def test_a_tree_of_two_thousand_nodes_is_searched_and_opened_by_branches(browser
     watched.close()
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [NARROW, WIDE])
 def test_no_page_has_what_keeps_people_out(
