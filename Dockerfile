@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 
-# One image for migrate, worker, beat and Flower; docker-compose.yml says which command runs.
+# One image for migrate, worker, beat, the API and Flower; docker-compose.yml says which command runs.
 
 FROM python:3.11-slim AS build
 RUN pip install --no-cache-dir uv

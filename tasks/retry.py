@@ -38,3 +38,11 @@ def called_again(
     note = PhaseNote(phase=node.phase, iteration=attempt, output=output)
     again = advance(node.phase, node.cursor, note=note, reason=reason, delay_seconds=delay)
     return again.with_transport(after)
+
+
+def crashed_again(node: NodeView, crashes: int, crash: str) -> Transition:
+    """The turn once more after its engine failed for the ``crashes``-th time, a little later each time."""
+    note = PhaseNote(phase=node.phase, iteration=crashes, output={"crash": crash[:2000]})
+    delay = 2.0 ** (crashes - 1)
+    again = advance(node.phase, node.cursor, note=note, reason=Reason.CRASHED, delay_seconds=delay)
+    return again.with_transport({**node.transport, "crashes": crashes, "crash": crash[:500]})

@@ -29,13 +29,12 @@ from engines.base import (
 from engines.llm.base import ErrorKind, LlmError, LlmRequest
 from engines.llm.catalogue import Candidate
 from engines.llm.policy import FailureCounts, GiveUp, StepDown, next_step
-from models.records import Reason
 from models.store.claim import MAX_LOSSES, Claim, Keep, claim_turn, postpone_turn, reserve_budget, why_refused
 from models.store.clean import NotStorable
 from models.store.commit import BadTransition, Committed, StaleTurn, TreeFull, commit_turn
 from models.store.database import Database, DatabaseUnavailable
 from models.store.processes import fail_process
-from models.transition import PhaseNote, Transition, advance
+from models.transition import Transition
 from tasks import faults
 from tasks.accounting import estimate, failed_call, finished_call, learned
 from tasks.announce import announce
@@ -48,7 +47,7 @@ from tasks.logs import bound
 from tasks.observe import NOBODY, Observer
 from tasks.progress import Background, Chunks
 from tasks.publish import Publisher
-from tasks.retry import Postponed, called_again
+from tasks.retry import Postponed, called_again, crashed_again
 from tasks.surroundings import look_around
 from tasks.toolbox import NO_TOOLS, Toolbox
 
@@ -331,9 +330,8 @@ class TurnRunner:
         step = next_step(error, counts, jitter=random.random())
         if error.kind is not ErrorKind.NOT_CONFIGURED:
             attempt.call = failed_call(error, need.attempt)
-        log.info(
-            "call failed", extra={"kind": error.kind.value, "provider": error.provider, "next": type(step).__name__}
-        )
+        what = {"kind": error.kind.value, "provider": error.provider, "next": type(step).__name__}
+        log.info("call failed", extra=what)
         if isinstance(step, GiveUp):
             return self._decide(attempt, ModelFailed(error=error))
         if isinstance(step, StepDown) and sent is not None:
@@ -357,10 +355,7 @@ class TurnRunner:
             )
             attempt.watch.closed_as_failed()
             raise StaleTurn("closed as failed") from error
-        note = PhaseNote(phase=node.phase, iteration=crashes, output={"crash": crash[:2000]})
-        delay = 2.0 ** (crashes - 1)
-        again = advance(node.phase, node.cursor, note=note, reason=Reason.CRASHED, delay_seconds=delay)
-        return again.with_transport({**node.transport, "crashes": crashes, "crash": crash[:500]})
+        return crashed_again(node, crashes, crash)
 
     # -- the commit and what follows -------------------------------------------------------------------------------
 

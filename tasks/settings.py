@@ -116,6 +116,8 @@ class Settings(BaseSettings):
 
     api_requests_per_minute: Annotated[int, Field(ge=0)] = 600
     """Requests per token of the HTTP API, in bursts of as many; 0 means no limit."""
+    flower_url: str | None = None
+    """Where people reach Flower; the console's page of workers links to it."""
 
     metrics_open: bool = False
     """``/metrics`` answers callers of private networks without a token, unless a proxy has passed them on."""
@@ -157,6 +159,13 @@ class Settings(BaseSettings):
     def _is_http(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith(("http://", "https://")):
             raise ValueError("must be an http or https address, like http://collector:4318 (OTLP over HTTP, not gRPC)")
+        return value
+
+    @field_validator("flower_url")
+    @classmethod
+    def _is_a_page(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError("must be an http or https address")
         return value
 
     @field_validator("log_level", mode="before")

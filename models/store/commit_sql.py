@@ -94,7 +94,7 @@ _KEEPING = {
     "seen": ", n.fence, n.lease_owner, n.cursor, n.transport",
 }
 _OWN = "SELECT 'own' AS source, id, turn, NULL::text AS engine, NULL::int AS priority FROM moved"
-# What the next turn's view cannot take over from this one's: what was stored is not always what was sent (1e30 comes back
+# What the next turn's view cannot take over from this one's: what is stored is not always what was sent (1e30 becomes
 # an integer), and the root's limits are as they are now.
 _NEXT_TURN = """SELECT 'own' AS source, moved.id, moved.turn, NULL::text AS engine, NULL::int AS priority,
        moved.lease_owner IS NOT NULL, moved.fence, moved.cursor, moved.transport,

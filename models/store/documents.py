@@ -8,7 +8,7 @@ from datetime import datetime
 
 from models.records import StoredDocument
 from models.store.clean import Cleaner
-from models.store.database import Database
+from models.store.database import Database, Row
 
 # Every path is the normal form of engines.documents.paths: it is compared as it is.
 _COLUMNS = "id, path, version, kind, title, mime, content"
@@ -91,10 +91,19 @@ def list_documents(
         " ORDER BY path LIMIT %(limit)s",
         {"tenant": tenant, "project": project, "prefix": prefix, "limit": limit},
     )
-    return [
-        Listed(path=row[0], version=row[1], kind=row[2], title=row[3], characters=row[4], updated_at=row[5])
-        for row in rows
-    ]
+    return [_listed(row) for row in rows]
+
+
+def versions(database: Database, tenant: str, project: str, path: str, *, limit: int = 100) -> list[Listed]:
+    """The document's versions, the newest first; ``updated_at`` is when each was written."""
+    rows = database.statement(
+        "SELECT d.path, v.version, v.kind, v.title, length(v.content), v.created_at"
+        " FROM documents d JOIN document_versions v ON v.document_id = d.id"
+        " WHERE d.tenant = %(tenant)s AND d.project = %(project)s AND d.path = %(path)s"
+        " ORDER BY v.version DESC LIMIT %(limit)s",
+        {"tenant": tenant, "project": project, "path": path, "limit": limit},
+    )
+    return [_listed(row) for row in rows]
 
 
 def texts(database: Database, tenant: str, projects: Sequence[str], paths: Sequence[str]) -> dict[tuple[str, str], str]:
@@ -145,6 +154,10 @@ def remove(database: Database, tenant: str, project: str, path: str) -> bool:
             {"tenant": tenant, "project": project, "path": path},
         )
     )
+
+
+def _listed(row: Row) -> Listed:
+    return Listed(path=row[0], version=row[1], kind=row[2], title=row[3], characters=row[4], updated_at=row[5])
 
 
 def _one(rows: list[tuple[object, ...]]) -> StoredDocument | None:

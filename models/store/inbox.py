@@ -27,7 +27,7 @@ _SELECT = f"SELECT {', '.join('i.' + name for name in COLUMNS)} FROM inbox_items
 
 _LIST = f"""
 {_SELECT}
- WHERE i.tenant = %(tenant)s AND i.project = %(project)s
+ WHERE i.tenant = %(tenant)s AND (%(project)s::text IS NULL OR i.project = %(project)s)
    AND (%(status)s::text IS NULL OR i.status = %(status)s)
    AND (%(owner)s::text IS NULL OR i.owner = %(owner)s OR i.owner IS NULL)
    AND (%(tag)s::text IS NULL OR %(tag)s = ANY (i.tags))
@@ -115,16 +115,30 @@ class Resolution:
 def items(
     database: Database,
     tenant: str,
-    project: str,
+    project: str | None,
     *,
     status: ItemStatus | None = ItemStatus.PENDING,
     owner: str | None = None,
     tag: str | None = None,
     limit: int = 100,
 ) -> list[InboxItem]:
-    """Questions of a project, the pressing ones first. owner: this person's and those of the pool. tag: with it."""
+    """Questions of a project (``None``: of all of them), the pressing ones first.
+
+    owner: this person's and those of the pool. tag: with it.
+    """
     params = {"tenant": tenant, "project": project, "status": status, "owner": owner, "tag": tag, "limit": limit}
     return [item_of(row) for row in database.statement(_LIST, params)]
+
+
+def pending(database: Database, tenant: str, *, limit: int = 100) -> int:
+    """How many questions of a tenant are open, counted up to ``limit``."""
+    rows = database.statement(
+        "SELECT count(*) FROM (SELECT 1 FROM inbox_items WHERE tenant = %(tenant)s AND status = 'PENDING'"
+        " LIMIT %(limit)s) open",
+        {"tenant": tenant, "limit": limit},
+    )
+    number: int = rows[0][0]
+    return number
 
 
 def get(database: Database, item_id: int) -> InboxItem | None:

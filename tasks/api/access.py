@@ -41,9 +41,14 @@ def caller(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)] = None
 ) -> Caller:
     """Dependency: the caller, within their rate. 401 without a token that works, 429 with too many requests."""
+    return identify(request, None if credentials is None else credentials.credentials)
+
+
+def identify(request: Request, secret: str | None) -> Caller:
+    """Whoever shows ``secret`` (``None``: nothing), within their rate. Raises :class:`Problem` like :func:`caller`."""
     parts: Parts = request.app.state.parts
-    if credentials is not None:
-        found = tokens.use(parts.runtime.database, credentials.credentials)
+    if secret is not None:
+        found = tokens.use(parts.runtime.database, secret)
         if found is None:
             raise _unauthorised("the token is unknown, revoked or expired")
         known = Caller(tenant=found.tenant, name=found.name, scopes=found.scopes, token_id=found.id)
@@ -62,10 +67,7 @@ def needs(scope: Scope) -> Callable[[Caller], Caller]:
     """Dependency: a caller with ``scope``. 403 for others."""
 
     def checked(found: Annotated[Caller, Depends(caller)]) -> Caller:
-        if not found.may(scope):
-            held = ", ".join(sorted(found.scopes))
-            detail = f"this needs the scope {scope.value}; the token {found.name!r} has {held}"
-            raise Problem(HTTPStatus.FORBIDDEN, "forbidden", detail)
+        demand(found, scope)
         return found
 
     return checked
@@ -86,6 +88,14 @@ def scraper(
         detail = (
             f"this needs a token of the tenant {settings.tenant} with the scope read: it shows figures of all tenants"
         )
+        raise Problem(HTTPStatus.FORBIDDEN, "forbidden", detail)
+
+
+def demand(found: Caller, scope: Scope) -> None:
+    """403 unless the caller has ``scope``."""
+    if not found.may(scope):
+        held = ", ".join(sorted(found.scopes))
+        detail = f"this needs the scope {scope.value}; the token {found.name!r} has {held}"
         raise Problem(HTTPStatus.FORBIDDEN, "forbidden", detail)
 
 

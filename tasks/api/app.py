@@ -1,4 +1,4 @@
-"""The HTTP API: one application for any number of processes; all state is in PostgreSQL."""
+"""The HTTP API and the web console: one application for any number of processes; all state is in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from tasks.api import catalogue, documents, health, inbox, metrics, problems, processes
+from tasks.api.console import app as console
 from tasks.api.exposition import Metrics
 from tasks.api.parts import Parts
 from tasks.api.problems import ProblemDetails
@@ -64,6 +65,7 @@ def create_app(runtime: Runtime, *, open_to_loopback: bool) -> FastAPI:
     app.state.operations = [route for router in routers for route in router.routes]
     for router in routers:
         app.include_router(router)
+    console.install(app)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 

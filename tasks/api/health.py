@@ -39,14 +39,15 @@ def livez() -> shapes.Health:
 def readyz(here: Here, response: Response) -> shapes.Health:
     """PostgreSQL and Redis answer, the schema is this version's, sweeps go through beat, broker, a worker and the
     database, and no engine's turns wait without anybody working on them. 503 when one of these is not so."""
-    checks = dict(_checks(here))
-    healthy = all(found == OK for found in checks.values())
+    found = dict(checks(here))
+    healthy = all(each == OK for each in found.values())
     if not healthy:
         response.status_code = HTTPStatus.SERVICE_UNAVAILABLE
-    return shapes.Health(healthy=healthy, checks=checks)
+    return shapes.Health(healthy=healthy, checks=found)
 
 
-def _checks(here: Parts) -> Iterator[tuple[str, str]]:
+def checks(here: Parts) -> Iterator[tuple[str, str]]:
+    """``(part, OK or what is wrong)`` of everything that work needs."""
     runtime = here.runtime
     try:
         revision, head = read.schema_revision(runtime.database), _head(runtime.settings.database)

@@ -1,4 +1,4 @@
-"""`api`: the HTTP API, in the foreground."""
+"""`api`: the HTTP API and the web console, in the foreground."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ from tasks.wiring import Runtime
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535))
 @click.option("--tokens-required", is_flag=True, help="Callers on this machine need a token, too.")
 def api(host: str, port: int, tokens_required: bool) -> None:
-    """Serve the HTTP API until Ctrl-C. On any other address than the loopback every caller needs a token."""
+    """Serve the HTTP API and the web console until Ctrl-C.
+
+    On any other address than the loopback every caller needs a token.
+    """
     settings = backend_settings()
     configure(level=settings.log_level, style=settings.log_format, secrets=settings.secrets())
     is_open = not tokens_required and is_loopback(host)
     app = create_app(Runtime(settings, publisher_app(settings)), open_to_loopback=is_open)
     who = "callers on this machine need no token" if is_open else "every caller needs a token"
-    err().print(f"http://{host}:{port}/openapi.json; {who}", markup=False)
+    err().print(f"http://{host}:{port}/openapi.json, console http://{host}:{port}/console/; {who}", markup=False)
     uvicorn.run(app, host=host, port=port, log_config=None, server_header=False, timeout_graceful_shutdown=10)
 
 

@@ -126,5 +126,6 @@ class DevLog:
             "  vancetope recipes ls        what else can be run\n"
             "  vancetope list              the newest jobs; status, watch, result, calls, history take an id\n"
             "  vancetope doctor            is everything well?\n"
+            "In a browser: the address of the api above.\n"
         )
         self._console.print(text, markup=False, soft_wrap=True)

@@ -173,11 +173,13 @@ class Stack:
         if options.beat:
             command = [*beat_command(options.application, self.folder), "-l", options.log_level]
             yield CeleryProcess("beat", command, env, self._named("beat"))
-        if options.api_port is not None:
-            self._api_port = free_port(options.api_port or None)
-            yield CeleryProcess("api", api_command(self._api_port), env, self._named("api"))
         if options.flower_port is not None:
             self._flower_port = free_port(options.flower_port or None)
+        if options.api_port is not None:
+            self._api_port = free_port(options.api_port or None)
+            flower = {"VANCETOPE_FLOWER_URL": f"http://127.0.0.1:{self._flower_port}"} if self._flower_port else {}
+            yield CeleryProcess("api", api_command(self._api_port), flower | env, self._named("api"))
+        if self._flower_port is not None:
             command = flower_command(options.application, self._flower_port)
             yield CeleryProcess("flower", command, env, self._named("flower"))
 
