@@ -136,9 +136,9 @@ class TurnRunner:
 
     def _one(self, claim: Claim, burst_until: float | None) -> Committed | None:
         faults.reach("after_claim")
-        engine, node = claim.view.process.engine, claim.lease
-        with bound(process=str(node.process_id), node=node.node_id, turn=node.turn, engine=engine):
-            return self._claimed(self._engines[engine], claim, burst_until)
+        name, lease = claim.view.process.engine, claim.lease
+        with bound(process=str(lease.process_id), node=lease.node_id, turn=lease.turn, engine=name):
+            return self._claimed(self._engines[name], claim, burst_until)
 
     def _claimed(self, engine: Engine, claim: Claim, burst_until: float | None) -> Committed | None:
         """Work on the turn and commit it. The node's next turn is in the answer when it follows in this burst."""
@@ -369,7 +369,7 @@ class TurnRunner:
         pause, refused, full = 0.1, False, 0
         while True:
             try:
-                committed = commit_turn(
+                return transition, commit_turn(
                     self._database,
                     attempt.claim,
                     transition,
@@ -377,7 +377,6 @@ class TurnRunner:
                     elapsed_seconds=elapsed,
                     keep=attempt.keep,
                 )
-                return transition, committed
             except TreeFull as error:
                 # The answer is paid for: the engine decides about it once more, seeing the tree as it is now.
                 full += 1
