@@ -134,7 +134,7 @@ def test_a_calls_tokens_are_all_its_tokens() -> None:
 PLAIN = Shape(
     settles=False, has_parent=False, closes=False, has_caller=False, counted=False, is_root=True, messages=False,
     artifacts=False, children=False, processes=False, documents=False, model=False, sibling=False, parks=False,
-    asks=False, withdraws=False, ledger=False,
+    asks=False, withdraws=False, ledger=False, keeps=False,
 )  # fmt: skip
 
 
