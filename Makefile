@@ -8,10 +8,10 @@ EXTRAS := --extra embedded --extra flower --extra otel --extra dev
 SOURCES := tasks engines models alembic tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test check static bench drill fmt lock
+.PHONY: help install demo dev test check static bench drill valem-score fmt lock
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(VENV)/.installed ## Make .venv from the lock (uv when it can be had, else pip)
 
@@ -43,6 +43,9 @@ drill: install ## Kill workers, PostgreSQL and Redis under load and prove that n
 
 bench: install ## Measure turns per second against other durable engines
 	@$(BIN)/python bench/run.py
+
+valem-score: install ## Score a model on generating Valem specs; MODEL=provider:model chooses one
+	@$(BIN)/python -m bench.valem_score $(if $(MODEL),--model $(MODEL))
 
 fmt: install ## Sort imports and format
 	@$(BIN)/ruff check --fix $(wildcard $(SOURCES))

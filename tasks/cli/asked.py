@@ -21,8 +21,15 @@ _OPTIONS = (
     click.option("--schema", metavar="FILE|-", help="A JSON Schema file, or the schema itself as {...}."),
     click.option("--param", "param", multiple=True, metavar="KEY=VALUE", help="Any parameter; JSON where it parses."),
     click.option("--recipes", metavar="A,B,…", help="Recipes a plan may call (availableRecipes)."),
+    click.option("--domain", metavar="TEXT|@FILE|-", help="What valem-generate is to model (domainDescription)."),
+    click.option("--request", metavar="TEXT|@FILE|-", help="The change valem-evolve is to make (evolutionRequest)."),
+    click.option("--model-id", metavar="ID", help="The spec to generate or evolve (modelId)."),
     click.option("--max-attempts", type=click.IntRange(1, 10), help="Answers to ask for before giving up."),
-    click.option("--model", help="An alias (default:fast), provider:model, or a model's name."),
+    click.option(
+        "--model",
+        help="An alias (default:fast), provider:model, or a model's name. With --request a name"
+        " without a colon is the stored spec to evolve.",
+    ),
     click.option("--goal", default="", help="What it is for, in words; shown in lists and to planning engines."),
     click.option("--priority", type=click.Choice(["high", "normal", "low"]), default=None),
     click.option("--max-calls", type=click.IntRange(min=1), help="Hard budget of model calls."),
@@ -48,6 +55,9 @@ def payload(
     schema: str | None,
     param: tuple[str, ...],
     recipes: str | None,
+    domain: str | None,
+    request: str | None,
+    model_id: str | None,
     max_attempts: int | None,
     model: str | None,
     goal: str,
@@ -64,9 +74,14 @@ def payload(
     if prompt == STDIN and schema == STDIN:
         raise click.UsageError("--prompt - and --schema - cannot both read standard input: put one into a file")
     params = dict(pair(text) for text in param)
+    if request is not None and model_id is None and model is not None and ":" not in model:
+        model, model_id = None, model
     named = {
         "prompt": None if prompt is None else read_words(prompt, "--prompt"),
         "schema": None if schema is None else read_schema(schema),
+        "domainDescription": None if domain is None else read_words(domain, "--domain"),
+        "evolutionRequest": None if request is None else read_words(request, "--request"),
+        "modelId": model_id,
         "availableRecipes": None if recipes is None else _names(recipes),
         "maxAttempts": max_attempts,
         "model": model,

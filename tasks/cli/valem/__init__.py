@@ -12,6 +12,7 @@ SECTIONS = {
         "evolve": ("tasks.cli.valem.writing:evolve", "Have a model change a spec."),
         "validate": ("tasks.cli.valem.validation:validate", "Look for errors in a spec."),
         "test": ("tasks.cli.valem.testing:test", "Run a spec's embedded tests."),
+        "prompt": ("tasks.cli.valem.prompting:prompt", "Print what would be sent to a model."),
         "eval": ("tasks.cli.valem.evaluate:evaluate", "Evaluate one expression against a document."),
     },
     "Stored models": {
