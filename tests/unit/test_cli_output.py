@@ -16,8 +16,8 @@ from tasks.cli.failures import CommandError, explained
 from tasks.cli.output import json_text, money, plain, seconds
 
 NOTHING: dict[str, Any] = dict.fromkeys(
-    ("prompt", "schema", "recipes", "domain", "request", "model_id", "max_attempts", "model", "priority", "max_calls", "max_tokens", "max_cost",
-     "deadline", "tenant", "project", "owner")
+    ("prompt", "schema", "recipes", "domain", "request", "model_id", "max_attempts", "model", "priority", "max_calls",
+     "max_tokens", "max_cost", "deadline", "tenant", "project", "owner")
 )  # fmt: skip
 
 
