@@ -112,16 +112,18 @@ def messages(exchanges: tuple[Exchange, ...], *, mark_last: bool) -> tuple[Messa
     return tuple(found)
 
 
-def raised_limit(reply: LlmReply, first: int, most: int | None = None) -> int | None:
+def raised_limit(reply: LlmReply, first: int, *, most: int | None = None, asked: int | None = None) -> int | None:
     """Twice the limit the reply was cut at, at most ``most`` and the model's ceiling; ``None`` if that raises nothing.
 
-    first: what to ask for when nobody said how long an answer may be.
+    first: what to ask for when nobody said how long an answer may be. asked: what was asked for, should the reply not
+    say its limit.
     """
-    wanted = reply.output_limit * 2 if reply.output_limit else first
+    limit = reply.output_limit or asked
+    wanted = limit * 2 if limit else first
     for ceiling in (reply.output_ceiling, most):
         if ceiling is not None:
             wanted = min(wanted, ceiling)
-    return wanted if reply.output_limit is None or wanted > reply.output_limit else None
+    return wanted if limit is None or wanted > limit else None
 
 
 def bounded(exchanges: tuple[Exchange, ...], limit: int) -> tuple[Exchange, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from engines.base import Abandoned, AskModel, BudgetSpent, Decided, ModelFailed, ModelReplied, Need, Outcome, ToolsRan
+from engines.conversation import raised_limit
 from engines.errors import InvalidParams, InvalidSchema, TemplateError
 from engines.jeltz.machine import (
     Accepted,
@@ -241,16 +242,8 @@ def _judge(reply: LlmReply, question: _Question, state: JeltzState) -> Event:
         message=f"the answer was truncated at its limit{f' of {limit} tokens' if limit else ''}",
         rejected=rejected,
         last_invalid=reading.last_invalid,
-        next_limit=_raised(limit, reply.output_ceiling),
+        next_limit=raised_limit(reply, _FIRST_RAISED_LIMIT, asked=state.output_limit),
     )
-
-
-def _raised(limit: int | None, ceiling: int | None) -> int | None:
-    """Twice the limit, at most the model's ceiling; ``None`` when it cannot be raised."""
-    wanted = limit * 2 if limit else _FIRST_RAISED_LIMIT
-    if ceiling is not None:
-        wanted = min(wanted, ceiling)
-    return wanted if limit is None or wanted > limit else None
 
 
 def _in_words(reading: Reading) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, assert_never
 
 from engines.base import Abandoned, AskModel, BudgetSpent, Decided, ModelFailed, ModelReplied, Need, Outcome, ToolsRan
+from engines.conversation import raised_limit
 from engines.errors import TemplateError
 from engines.llm.base import ErrorKind, LlmReply, LlmRequest, StopKind
 from engines.marvin.calls import ENGINE_NAME, WORKER_RECIPE, available_recipes
@@ -126,17 +127,9 @@ def _read(at: Surroundings, reply: LlmReply) -> PhaseOutput | Event:
     try:
         return parse_output(at.cursor.state.phase, reply.text, truncated=cut)
     except PhaseParseError as error:
-        limit = _raised(reply, at.cursor.state.output_limit) if cut else None
+        asked = at.cursor.state.output_limit
+        limit = raised_limit(reply, _FIRST_RAISED_LIMIT, asked=asked) if cut else None
         return Unreadable.of(error, reply.text, truncated=cut, next_limit=limit)
-
-
-def _raised(reply: LlmReply, asked: int | None) -> int | None:
-    """Twice the limit of a cut answer, at most the model's ceiling; ``None`` when it cannot be raised."""
-    limit = reply.output_limit or asked
-    wanted = limit * 2 if limit else _FIRST_RAISED_LIMIT
-    if reply.output_ceiling is not None:
-        wanted = min(wanted, reply.output_ceiling)
-    return wanted if limit is None or wanted > limit else None
 
 
 def _for_audit(event: PhaseOutput | Event) -> dict[str, Any]:

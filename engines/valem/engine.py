@@ -202,7 +202,7 @@ def _read(reply: LlmReply, state: ValemState, params: Params) -> Replied:
         text=text,
         calls=called(reply.tool_calls, state.round_trips) if handed_in is None else (),
         cut=reply.stop is StopKind.LENGTH,
-        next_limit=raised_limit(reply, 2 * params.max_tokens, params.max_tokens_hard),
+        next_limit=raised_limit(reply, 2 * params.max_tokens, most=params.max_tokens_hard),
     )
 
 
