@@ -41,6 +41,13 @@ def status(database: Database, process_id: UUID) -> dict[str, Any] | None:
     return dict(zip(_STATUS_KEYS, rows[0], strict=True)) if rows else None
 
 
+def state(database: Database, process_id: UUID) -> dict[str, Any] | None:
+    """Whose a process is and how far, for those who ask again and again: one row, however large its tree."""
+    keys = ("tenant", "root_id", "status", "close_reason")
+    rows = database.statement(f"SELECT {', '.join(keys)} FROM processes WHERE id = %(id)s", {"id": process_id})
+    return dict(zip(keys, rows[0], strict=True)) if rows else None
+
+
 def result(database: Database, process_id: UUID) -> dict[str, Any] | None:
     """The result wrapper of a closed process; ``None`` while it is open or when it is unknown."""
     rows = database.statement("SELECT wrapper FROM results WHERE process_id = %(id)s", {"id": process_id})

@@ -38,14 +38,14 @@ async def until_closed(
 ) -> tuple[Row, Row | None] | None:
     """The process's status, with its result once it is closed, after at most ``seconds``. ``None``: not there."""
     deadline = time.monotonic() + seconds
-    status = await run_in_threadpool(read.status, here.runtime.database, process_id)
+    status = await run_in_threadpool(read.state, here.runtime.database, process_id)
     if status is None or not allowed(status):
         return None
     if status["status"] != "CLOSED" and seconds > 0:
         async with _listening(here, status["root_id"]) as listener:
             # Looked at again after subscribing: what was told in between nobody heard.
             while True:
-                status = await run_in_threadpool(read.status, here.runtime.database, process_id)
+                status = await run_in_threadpool(read.state, here.runtime.database, process_id)
                 left = deadline - time.monotonic()
                 if status is None or status["status"] == "CLOSED" or left <= 0:
                     break
@@ -69,7 +69,7 @@ async def _stream(here: Parts, request: Request, process_id: UUID, root_id: UUID
     quiet_since = time.monotonic()
     async with _listening(here, root_id) as listener:
         while not await request.is_disconnected():
-            status = await run_in_threadpool(read.status, here.runtime.database, process_id)
+            status = await run_in_threadpool(read.state, here.runtime.database, process_id)
             if status is None:
                 return
             state = (status["status"], status["close_reason"])
