@@ -17,7 +17,8 @@ from uuid import UUID
 
 import psycopg
 import redis
-from cluster import Cluster, Member, eventually
+from cluster import Cluster, Member
+from processes import eventually
 
 from models.records import Turn
 from tasks.dev.postgres import Postgres

@@ -11,7 +11,6 @@ import socket
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -22,6 +21,7 @@ from uuid import UUID
 import psycopg
 from celery import Celery
 from kombu import Queue
+from processes import eventually
 from uuid_utils.compat import uuid7
 
 from models.records import Turn
@@ -41,15 +41,6 @@ SUBMIT = "vancetope.submit"
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 # Workers of all tests share compiled modules here: half of a worker's start is compiling what it imports.
 BYTECODE = Path(tempfile.gettempdir()) / f"vancetope-tests-bytecode-{os.getuid()}"
-
-
-def eventually(condition: Callable[[], Any], what: str, timeout: float = DEADLINE) -> Any:
-    """Wait until ``condition`` gives something true, and return that."""
-    deadline = time.monotonic() + timeout
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"still not so after {timeout:.0f} s: {what}"
-        time.sleep(0.03)
-    return found
 
 
 @contextmanager

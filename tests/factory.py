@@ -24,8 +24,7 @@ After the last step the node finishes by itself. Rows are aged instead of waited
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4, uuid5
 
@@ -475,13 +474,4 @@ def deadlocks(database: Database) -> int:
     """How many deadlocks PostgreSQL has seen in this database."""
     rows(database, "SELECT pg_stat_force_next_flush()")
     found: int = value(database, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
-    return found
-
-
-def eventually(condition: Callable[[], Any], what: str, timeout: float = 20.0) -> Any:
-    """Wait until ``condition`` gives something true, and return that."""
-    deadline = time.monotonic() + timeout
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"still not so after {timeout:.0f} s: {what}"
-        time.sleep(0.01)
     return found

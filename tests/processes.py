@@ -8,17 +8,20 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tasks.dev.process import process_alive
 
 DEADLINE = 60.0
 
 
-def eventually(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, f"still not so after {DEADLINE:.0f} s: {what}"
+def eventually(condition: Callable[[], Any], what: str, timeout: float = DEADLINE) -> Any:
+    """Wait until ``condition`` gives something true, and return that."""
+    deadline = time.monotonic() + timeout
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"still not so after {timeout:.0f} s: {what}"
         time.sleep(0.02)
+    return found
 
 
 def ended(pids: list[int]) -> Callable[[], bool]:

@@ -8,9 +8,10 @@ from pathlib import Path
 import psycopg
 import pytest
 import redis
-from cluster import Cluster, MakeCluster, eventually
+from cluster import Cluster, MakeCluster
 from fakes.provider import FakeProvider
 from fakes.wire_formats import Answer
+from processes import eventually
 from proof import assert_proven
 
 from models.records import Turn

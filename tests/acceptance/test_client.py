@@ -13,10 +13,11 @@ from uuid import UUID
 import pytest
 import redis
 from celery import Celery
-from cluster import SCHEMA, Cluster, MakeCluster, eventually
+from cluster import SCHEMA, Cluster, MakeCluster
 from fakes.provider import FakeProvider
 from fakes.wire_formats import Answer
 from kombu import Queue
+from processes import eventually
 
 CLIENT = Path(__file__).resolve().parents[2] / "tasks" / "client"
 TIMEOUT = 60.0

@@ -6,9 +6,10 @@ import threading
 
 import psycopg
 import pytest
-from cluster import Cluster, MakeCluster, eventually
+from cluster import Cluster, MakeCluster
 from fakes.provider import FakeProvider
 from fakes.wire_formats import Answer
+from processes import eventually
 from proof import assert_proven
 from services import with_database
 

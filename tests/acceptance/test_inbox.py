@@ -9,9 +9,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from cluster import Cluster, eventually
+from cluster import Cluster
 from fakes.provider import FakeProvider
 from fakes.wire_formats import Answer
+from processes import eventually
 from proof import assert_proven
 
 CLIENT = Path(__file__).resolve().parents[2] / "tasks" / "client"

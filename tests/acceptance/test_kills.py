@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 import redis
-from cluster import Cluster, Member, eventually
+from cluster import Cluster, Member
 from fakes.provider import FakeProvider, Recorded
 from fakes.wire_formats import Answer
+from processes import eventually
 from proof import assert_proven
 from services import new_database, private_folder
 

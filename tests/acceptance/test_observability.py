@@ -9,12 +9,13 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from cluster import Cluster, MakeCluster, Member, eventually
+from cluster import Cluster, MakeCluster, Member
 from factory import new_process
 from fakes.collector import Collector, Received
 from fakes.provider import FakeProvider
 from fakes.wire_formats import Answer
 from fastapi.testclient import TestClient
+from processes import eventually
 from prometheus_client.parser import text_string_to_metric_families
 
 from models.store import processes as store

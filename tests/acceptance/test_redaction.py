@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import redis
 from celery.events import EventReceiver
-from cluster import Cluster, MakeCluster, eventually
+from cluster import Cluster, MakeCluster
 from fakes.provider import FakeProvider
 from fakes.wire_formats import Answer
+from processes import eventually
 from proof import assert_proven
 
 PROMPT = "SECRET-123"

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import redis
-from cluster import SCHEMA, SUBMIT, Cluster, eventually
+from cluster import SCHEMA, SUBMIT, Cluster
 from fakes.provider import FakeProvider
+from processes import eventually
 from proof import assert_proven
 
 from tasks.publish import CONTROL_QUEUE

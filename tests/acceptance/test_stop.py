@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from cluster import Cluster, MakeCluster, eventually
+from cluster import Cluster, MakeCluster
 from fakes.provider import FakeProvider
 from fakes.wire_formats import Answer
+from processes import eventually
 from proof import assert_proven
 
 

@@ -15,8 +15,9 @@ from uuid import UUID
 
 import pytest
 from celery.backends.redis import RedisBackend
-from cluster import Cluster, eventually
+from cluster import Cluster
 from fakes.provider import FakeProvider, tree_model
+from processes import eventually
 from proof import assert_proven
 from services import new_database, private_folder
 from treedrill import PERSON, Person, submit_tree, tree_settings

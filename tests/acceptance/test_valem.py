@@ -9,9 +9,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from cluster import Cluster, Member, eventually
+from cluster import Cluster, Member
 from fakes.provider import FakeProvider, Recorded
 from fakes.wire_formats import Answer
+from processes import eventually
 from proof import assert_proven
 from valem_specs import GOOD, RAISE_VAT, text, wrong_paths
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import schemathesis
 import uvicorn
-from factory import eventually
 from hypothesis import HealthCheck, given, settings
+from processes import eventually
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from models.store import tokens

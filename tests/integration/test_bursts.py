@@ -16,7 +16,6 @@ from factory import (
     broken_invariants,
     claim,
     claimed,
-    eventually,
     expire_lease,
     make_everything_due,
     make_node,
@@ -27,6 +26,7 @@ from factory import (
     rows,
     value,
 )
+from processes import eventually
 from rig import CollectingPublisher, RecordingDatabase, Rig, is_commit
 
 from engines.base import Need

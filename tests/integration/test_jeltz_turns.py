@@ -10,7 +10,8 @@ from uuid import UUID
 
 import pytest
 import redis
-from factory import PROBE, broken_invariants, eventually, expire_lease, root_node, row, rows, value
+from factory import PROBE, broken_invariants, expire_lease, root_node, row, rows, value
+from processes import eventually
 from rig import CollectingPublisher, Rig
 
 from engines.jeltz.engine import Jeltz

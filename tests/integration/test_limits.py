@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 
 import pytest
-from factory import eventually, make_node, make_process, row, rows
+from factory import make_node, make_process, row, rows
+from processes import eventually
 
 from models.records import Lease
 from models.store.claim import HARD_LOSSES, claim_turn

@@ -11,7 +11,6 @@ from factory import (
     Step,
     broken_invariants,
     deadlocks,
-    eventually,
     make_everything_due,
     make_node,
     make_process,
@@ -21,6 +20,7 @@ from factory import (
     value,
 )
 from plans import Stage, closed_plan, straight, submit_plan, subtasks
+from processes import eventually
 from rig import Rig, other_session
 
 from models.store import inbox, processes

@@ -12,8 +12,9 @@ from uuid import UUID
 import pytest
 import redis
 from click.testing import CliRunner
-from factory import eventually, row, rows, value
+from factory import row, rows, value
 from plans import Stage, closed_plan, straight, submit_plan, subtasks
+from processes import eventually
 from rich.console import Console
 from rig import NO_REDIS, Rig, in_threads
 

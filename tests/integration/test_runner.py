@@ -14,7 +14,6 @@ from factory import (
     Step,
     broken_invariants,
     deadlocks,
-    eventually,
     expire_lease,
     make_everything_due,
     root_node,
@@ -22,6 +21,7 @@ from factory import (
     rows,
     value,
 )
+from processes import eventually
 from rig import CollectingPublisher, Rig, in_threads, is_commit
 
 from engines.llm.base import CancelToken, ErrorKind, LlmError, LlmRequest, StructuredPath, Usage

@@ -9,17 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from factory import (
-    broken_invariants,
-    claimed,
-    deadlocks,
-    eventually,
-    expire_lease,
-    make_node,
-    make_process,
-    rows,
-    value,
-)
+from factory import broken_invariants, claimed, deadlocks, expire_lease, make_node, make_process, rows, value
+from processes import eventually
 from rig import in_threads, other_session
 
 from models.records import CallRecord, Limits

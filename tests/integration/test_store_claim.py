@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
-from factory import age, claim, claimed, eventually, expire_lease, make_node, make_process, row, rows
+from factory import age, claim, claimed, expire_lease, make_node, make_process, row, rows
+from processes import eventually
 from rig import in_threads, other_session
 
 from models.records import Lease, Limits

@@ -15,7 +15,6 @@ from factory import (
     claim,
     claimed,
     deadlocks,
-    eventually,
     expire_lease,
     make_node,
     make_process,
@@ -24,6 +23,7 @@ from factory import (
     rows,
     value,
 )
+from processes import eventually
 from rig import RecordingDatabase, in_threads, is_commit, other_session
 
 from models.records import CallRecord, ChildMode, CloseReason, Limits, NodeStatus, Reason

@@ -14,7 +14,6 @@ from factory import (
     claim,
     claimed,
     deadlocks,
-    eventually,
     make_node,
     make_process,
     new_process,
@@ -23,6 +22,7 @@ from factory import (
     rows,
     value,
 )
+from processes import eventually
 from rig import in_threads, other_session
 
 from models.records import CloseReason, Limits, Reason
