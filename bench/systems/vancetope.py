@@ -162,7 +162,9 @@ class VancetopeSteps(Vancetope):
         self.children = children
         recipes = servers.folder / "recipes"
         recipes.mkdir(exist_ok=True)
-        (recipes / "steps.yaml").write_text("engine: steps\ntitle: Bare steps\ndescription: Durable steps that do nothing.\n")
+        (recipes / "steps.yaml").write_text(
+            "engine: steps\ntitle: Bare steps\ndescription: Durable steps that do nothing.\n"
+        )
         given = {"VANCETOPE_ENGINES": "bench.programs.steps:STEPS", "VANCETOPE_RECIPES_DIR": str(recipes)}
         super().__init__(servers, name=name, burst=burst, environment=given)
         self.steps_per_job = tree_steps(children) if children else CHAIN_STEPS

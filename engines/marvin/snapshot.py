@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Final
 
@@ -278,7 +279,8 @@ def _hidden(tree: _Tree, node: PlanNode, shown: Collection[int]) -> Counter[Node
     while todo:
         hidden = todo.pop()
         counts[hidden.shown_status] += 1
-        counts.update(dict(hidden.below))
+        if hidden.below:
+            counts.update(dict(hidden.below))
         todo += [child for child in tree.children.get(hidden.id, ()) if child.id not in shown]
     return counts
 
@@ -295,7 +297,13 @@ def _counts(counts: Counter[NodeStatus]) -> str:
 def _flat(text: str, limit: int) -> str:
     """``text`` on one line, harmless, of at most ``limit`` characters."""
     # Only the beginning can be shown: a text of megabytes is not worth a walk.
-    clean = defuse(one_line(" ".join(text[: limit * 20].split()))).replace("│", "|")
+    return _flattened(text[: limit * 20], limit)
+
+
+# Every turn of a tree shows the goals and results of the same neighbours.
+@lru_cache(maxsize=2048)
+def _flattened(text: str, limit: int) -> str:
+    clean = defuse(one_line(" ".join(text.split()))).replace("│", "|")
     return clean if len(clean) <= limit else f"{clean[: limit - 1].rstrip()}…"
 
 

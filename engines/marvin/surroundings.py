@@ -247,7 +247,9 @@ def plan_nodes(rows: tuple[PlanRow, ...]) -> tuple[PlanNode, ...]:
             inbox_item_id=None if row.item_id is None else str(row.item_id),
             # Children are numbered from 0 as they are created; a longer key is a node put in between.
             index=row.order_key[0] + 1 if len(row.order_key) == 1 else None,
-            below=tuple(sorted((Counter(dict(row.children)) - loaded.get(row.id, Counter())).items())),
+            below=tuple(sorted((Counter(dict(row.children)) - loaded.get(row.id, Counter())).items()))
+            if row.children
+            else (),
         )
         for row in rows
     )

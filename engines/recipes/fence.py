@@ -16,6 +16,8 @@ _OPENING = re.compile(rf"(?:[<＜﹤][{_INVISIBLE}]*){{3,}}")
 _CLOSING = re.compile(rf"(?:[>＞﹥][{_INVISIBLE}]*){{3,}}")
 _FRAME = re.compile(r"([┌└├])[ \t]*[─━]+")
 _HERE = re.compile(r"\[\s*(you\s+are\s+here)\s*\]", re.IGNORECASE)
+# Without one of these characters nothing below can match; most texts have none.
+_SUSPECT = re.compile(r"[<＜﹤>＞﹥┌└├\[]")
 _LABEL = re.compile(r"[^\w .,:()'/-]+")
 
 
@@ -30,6 +32,8 @@ def fence(text: str, label: str, token: str) -> str:
 
 def defuse(text: str) -> str:
     """``text`` with everything that imitates a marker or the plan frame made harmless and still readable."""
+    if _SUSPECT.search(text) is None:
+        return text
     text = _OPENING.sub(lambda found: "‹" * _brackets(found.group(), "<＜﹤"), text)
     text = _CLOSING.sub(lambda found: "›" * _brackets(found.group(), ">＞﹥"), text)
     text = _FRAME.sub("+--", text)
