@@ -236,11 +236,11 @@ class TurnRunner:
 
     def _reserve(self, attempt: Attempt, request: LlmRequest, candidate: Candidate) -> str | None:
         """Reserve the call; why it may not be made, or ``None``."""
-        tokens, cost = estimate(request, candidate)
+        model, (tokens, cost) = candidate.model, estimate(request, candidate)
         try:
             reserved = reserve_budget(self._database, attempt.claim, tokens=tokens, cost_usd=cost)
             if reserved is None:
-                refusal = why_refused(self._database, attempt.claim, tokens=tokens, cost_usd=cost)
+                refusal = why_refused(self._database, attempt.claim, model=model, tokens=tokens, cost_usd=cost)
                 if refusal is None:
                     raise Postponed(0.5)
                 return refusal

@@ -169,8 +169,8 @@ class VancetopeSteps(Vancetope):
         super().__init__(servers, name=name, burst=burst, environment=given)
         self.steps_per_job = tree_steps(children) if children else CHAIN_STEPS
         self.notes += (
-            "; an engine of bare steps (`bench.programs.steps`): each turn does what a peer's step does, and its answer "
-            "is in the cursor and in the audit trail"
+            "; an engine of bare steps (`bench.programs.steps`): each turn does what a peer's step does, and its "
+            "answer is in the cursor and in the audit trail"
         )
         if children:
             self.notes += (
