@@ -1,13 +1,17 @@
-"""The same work again, later or otherwise: a turn that cannot run now, and a node whose call failed. Pure."""
+"""The same work again, later or otherwise: a turn that cannot run now, and a node whose call failed."""
 
 from __future__ import annotations
 
+import logging
 from typing import Any, assert_never
 
 from engines.llm.base import LlmError
 from engines.llm.policy import FailureCounts, RetryIn, StepDown
 from models.records import NodeView, Reason
+from models.store.database import DatabaseUnavailable
 from models.transition import PhaseNote, Transition, advance
+
+log = logging.getLogger(__name__)
 
 
 class Postponed(Exception):
@@ -16,6 +20,12 @@ class Postponed(Exception):
     def __init__(self, delay_seconds: float) -> None:
         super().__init__(delay_seconds)
         self.delay_seconds = delay_seconds
+
+
+def given_back(what: str, error: DatabaseUnavailable) -> Postponed:
+    """Nothing is paid yet: the turn is given back. A lease left to run out would look as if a worker had died."""
+    log.warning("%s, trying again later", what, extra={"error": str(error)})
+    return Postponed(1.0)
 
 
 def called_again(

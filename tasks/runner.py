@@ -47,7 +47,7 @@ from tasks.logs import bound
 from tasks.observe import NOBODY, Observer
 from tasks.progress import Background, Chunks
 from tasks.publish import Publisher
-from tasks.retry import Postponed, called_again, crashed_again
+from tasks.retry import Postponed, called_again, crashed_again, given_back
 from tasks.surroundings import look_around
 from tasks.toolbox import NO_TOOLS, Toolbox
 
@@ -209,9 +209,7 @@ class TurnRunner:
         try:
             attempt.see(look_around(self._database, attempt.engine, attempt.view))
         except DatabaseUnavailable as error:
-            # Nothing is paid yet: give the turn back instead of letting its lease run out as if a worker had died.
-            log.warning("plan not loaded, trying again later", extra={"error": str(error)})
-            raise Postponed(1.0) from error
+            raise given_back("plan not loaded", error) from error
 
     def _ask(self, attempt: Attempt, need: AskModel) -> Transition:
         view = attempt.view
@@ -245,9 +243,7 @@ class TurnRunner:
                     raise Postponed(0.5)
                 return refusal
         except DatabaseUnavailable as error:
-            # Nothing is paid yet: give the turn back instead of letting its lease run out as if a worker had died.
-            log.warning("no budget reserved, trying again later", extra={"error": str(error)})
-            raise Postponed(1.0) from error
+            raise given_back("no budget reserved", error) from error
         attempt.claim = replace(attempt.claim, reserved=reserved)
         return None
 
@@ -367,8 +363,13 @@ class TurnRunner:
         elapsed = self._clock() - began
         deadline = self._clock() + self._patience
         pause, refused, full = 0.1, False, 0
+        no_room: TreeFull | None = None
         while True:
             try:
+                if no_room is not None:
+                    # The answer is paid for: the engine decides about it once more, seeing the tree as it is now.
+                    transition = self._decide_again(attempt) if full <= MAX_FULL else self._crashed(attempt, no_room)
+                    no_room = None
                 return transition, commit_turn(
                     self._database,
                     attempt.claim,
@@ -378,15 +379,13 @@ class TurnRunner:
                     keep=attempt.keep,
                 )
             except TreeFull as error:
-                # The answer is paid for: the engine decides about it once more, seeing the tree as it is now.
-                full += 1
-                transition = self._decide_again(attempt) if full <= MAX_FULL else self._crashed(attempt, error)
+                full, no_room = full + 1, error
             except (NotStorable, BadTransition) as error:
                 if refused:
                     raise
                 refused = True
                 transition = self._crashed(attempt, error)
-            except DatabaseUnavailable as error:
+            except (DatabaseUnavailable, Postponed) as error:
                 if self._clock() + pause > deadline:
                     raise
                 log.warning("commit failed, trying again", extra={"error": str(error)})

@@ -27,6 +27,7 @@ from plans import (
 
 from engines.llm.base import ErrorKind, LlmError, LlmRequest
 from models.store import documents, processes, read
+from models.store.database import DatabaseUnavailable
 from models.store.plan import load_plan
 from models.store.processes import Closing
 from models.store.sweep import orphaned_processes, take_back_expired, wake_overdue
@@ -458,7 +459,13 @@ def test_the_tree_is_never_larger_than_its_limit(stage: Stage) -> None:  # 95
     assert "4 subtasks were not created" in user_text(model.requests[model.asked.index(("POST_CHILDREN", GOAL))])
 
 
-def test_two_nodes_at_once_do_not_grow_the_tree_over_its_limit(stage: Stage) -> None:  # 95
+@pytest.mark.parametrize("database_away", [False, True])
+def test_two_nodes_at_once_do_not_grow_the_tree_over_its_limit(stage: Stage, database_away: bool) -> None:  # 95
+    def gone_for_a_moment(sql: str) -> None:
+        if sql.lstrip().startswith("WITH RECURSIVE path"):
+            rig.database.hooks.remove(gone_for_a_moment)
+            raise DatabaseUnavailable("restarting")
+
     def play(phase: str, goal: str, request: LlmRequest) -> Any:
         if phase == "SCOPE" and goal == GOAL:
             return subtasks("A", "B")
@@ -467,6 +474,8 @@ def test_two_nodes_at_once_do_not_grow_the_tree_over_its_limit(stage: Stage) -> 
                 # While A's model thinks, B takes the room that A has seen.
                 other = value(rig.database, "SELECT id FROM nodes WHERE goal = 'B'")
                 assert rig.runner.run("marvin", other, 1) == 1
+                if database_away:
+                    rig.database.hooks.append(gone_for_a_moment)
             return subtasks(*(f"{goal}{number}" for number in range(3)))
         return straight(f"result of {goal}")(phase)
 
