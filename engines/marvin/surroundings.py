@@ -22,7 +22,7 @@ from engines.recipes.model import Recipe
 from engines.recipes.prompt import prompt_variables
 from engines.recipes.render import render_prompt
 from engines.recipes.snapshots import Callee, read_stored
-from models.records import CallResult, ChildRow, CloseReason, InboxItem, NodeStatus, PlanRow, PlanView, View
+from models.records import CallResult, CloseReason, InboxItem, NodeStatus, PlanRow, PlanView, View
 
 DEFAULT_MODEL: Final = "default:analyze"
 
@@ -185,8 +185,10 @@ class Surroundings:
         )
 
     @property
-    def failed_children(self) -> tuple[ChildRow, ...]:
-        return tuple(child for child in self.plan.children if child.status is NodeStatus.FAILED)
+    def child_counts(self) -> Counter[NodeStatus]:
+        """All children by status, also those beyond the number whose results are read."""
+        counted = next((row.children for row in self.plan.rows if row.id == self.view.node.id), ())
+        return Counter(dict(counted)) or Counter(child.status for child in self.plan.children)
 
     # -- the call ----------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ SIBLINGS_EACH_SIDE = 40
 CHILDREN_SHOWN = 200
 CHILDREN_READ = 1_000
 CHILDREN_COUNTED = 1_000
-"""More children of one node are not counted: the number shown is then too small."""
+"""More children of another node are not counted: the number shown is then too small. A node's own all are."""
 HISTORY = 60
 PATH_GOAL_CHARS = 20_000
 GOAL_CHARS = 400
@@ -62,7 +62,8 @@ WITH RECURSIVE path AS (
                SELECT f.shown, count(*) AS number FROM (
                  SELECT CASE WHEN k.awaiting_post_children THEN 'RUNNING' ELSE k.status END AS shown
                    FROM nodes k WHERE k.parent_id = n.id
-                  ORDER BY k.order_key LIMIT {CHILDREN_COUNTED}) f GROUP BY f.shown) c) END)
+                  ORDER BY k.order_key LIMIT CASE WHEN n.id = %(node)s THEN NULL ELSE {CHILDREN_COUNTED} END) f
+                GROUP BY f.shown) c) END)
            ORDER BY n.depth, n.order_key) AS rows
     FROM shown s CROSS JOIN LATERAL (SELECT * FROM nodes WHERE id = s.id OFFSET 0) n
 ), own AS (
