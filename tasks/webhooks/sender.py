@@ -143,7 +143,7 @@ class Sender:
         """Never more than there are threads; endpoints that fail get half of them at most."""
         room = self._threads - flying
         if failing:
-            room = min(room, self._threads // 2 - slow)
+            room = min(room, max(self._threads // 2, 1) - slow)
         if room <= 0:
             return []
         return outbox.claim(self._database, limit=room, each=EACH, lease_seconds=self._lease_seconds, failing=failing)
