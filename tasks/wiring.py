@@ -42,7 +42,7 @@ from tasks.settings import Settings, SettingsError
 from tasks.sweeper import Sweeper
 from tasks.toolbox import build_toolbox, load_tools
 from tasks.traces import Traces, build_traces
-from tasks.webhooks.sender import Sender, webhook_fetcher
+from tasks.webhooks.sender import Sender, webhook_fetcher, webhook_guard
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -199,8 +199,7 @@ class Runtime:
 
     @_once
     def webhook_guard(self) -> Guard:
-        """Which addresses webhooks may go to."""
-        return Guard(networks=self.settings.webhook_networks, tls_only=True)
+        return webhook_guard(self.settings)
 
     @_once
     def webhooks(self) -> Sender:

@@ -270,7 +270,8 @@ def retry(database: Database, endpoint_id: int, delivery_id: int) -> bool:
     return bool(
         database.statement(
             "UPDATE webhook_deliveries"
-            " SET state = 'PENDING', finished_at = NULL, due_at = now(), lease_expires_at = NULL"
+            " SET state = 'PENDING', finished_at = NULL, due_at = now(), lease_expires_at = NULL,"
+            "     status_code = NULL, error = NULL"
             " WHERE id = %(id)s AND endpoint_id = %(endpoint)s AND coalesce(lease_expires_at <= now(), true)"
             " RETURNING id",
             {"id": delivery_id, "endpoint": endpoint_id},

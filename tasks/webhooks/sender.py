@@ -23,6 +23,7 @@ from models.store.database import Database, DatabaseUnavailable
 from models.store.outbox import Attempt
 from tasks import faults
 from tasks.meter import WEBHOOKS, Meter
+from tasks.settings import Settings
 from tasks.webhooks.schedule import next_delay, rest_of
 from tasks.webhooks.signing import headers_of
 
@@ -44,6 +45,11 @@ PRUNE_SECONDS: Final = 60.0
 PRUNE_BATCH: Final = 500
 MAX_ANSWER_BYTES: Final = 1_000
 _GONE, _REST = 410, frozenset({429, 503})
+
+
+def webhook_guard(settings: Settings) -> Guard:
+    """Which addresses webhooks may go to: public ones by https, and what the installation allows."""
+    return Guard(networks=settings.webhook_networks, tls_only=True)
 
 
 def webhook_fetcher(guard: Guard) -> Fetcher:
