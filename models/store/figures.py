@@ -71,7 +71,8 @@ SELECT count(*), coalesce(extract(epoch FROM now() - min(d.created_at)), 0)::flo
        (SELECT count(*) FROM webhook_endpoints WHERE enabled AND failing_since IS NOT NULL),
        (SELECT count(*) FROM webhook_endpoints WHERE disabled_reason IS NOT NULL)
   FROM (SELECT created_at, due_at, coalesce(lease_expires_at <= now(), true) AND w.failing_since IS NULL AS is_late
-          FROM (SELECT * FROM webhook_deliveries WHERE state = 'PENDING' LIMIT {MOST}) p
+          FROM (SELECT endpoint_id, created_at, due_at, lease_expires_at FROM webhook_deliveries
+                 WHERE state = 'PENDING' LIMIT {MOST}) p
           JOIN (SELECT id, failing_since FROM webhook_endpoints WHERE enabled) w ON w.id = p.endpoint_id) d
 """)
 
