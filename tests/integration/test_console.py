@@ -714,10 +714,10 @@ def test_webhooks_are_listed_tried_switched_and_sent_again(console: Console) -> 
         console.send(own, path, 404)
     console.get(f"/console/webhooks/{2**70}", 404)
     # Only with a form of the console's own.
-    assert (
-        console.client.post(f"{own}/disable", data={}, headers={"Origin": "https://elsewhere.example"}).status_code
-        == 403
-    )
+    for site in ("same-origin", "cross-site"):
+        headers = {"Origin": ORIGIN, "Sec-Fetch-Site": site}
+        foreign = console.client.post(f"{own}/disable", data={"form_token": "made-up"}, headers=headers)
+        assert foreign.status_code == 403
     found = webhooks.get(database, "default", number)
     assert found is not None
     assert found.enabled
