@@ -15,7 +15,6 @@ from sqlalchemy import (
     Integer,
     Table,
     Text,
-    UniqueConstraint,
     Uuid,
     func,
     text,
@@ -56,10 +55,10 @@ webhook_endpoints = Table(
 webhook_deliveries = Table(
     "webhook_deliveries",
     metadata,
-    Column("id", BigInteger, Identity(always=True), primary_key=True),
     # No foreign key: it would lock the endpoint in every commit that closes a process, and let such a commit fail when
     # the endpoint is deleted at the same moment. What is left of a deleted endpoint is never sent, and pruned.
-    Column("endpoint_id", BigInteger, nullable=False),
+    Column("endpoint_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
     # A process takes what was told of it along when it is deleted. NULL: a test.
     Column("process_id", Uuid, ForeignKey("processes.id", ondelete="CASCADE")),
     # The same for all endpoints and all attempts.
@@ -79,8 +78,7 @@ webhook_deliveries = Table(
     CheckConstraint("state IN ('PENDING', 'DELIVERED', 'FAILED')", name="state"),
     CheckConstraint("(state = 'PENDING') = (finished_at IS NULL)", name="finished"),
     CheckConstraint("state = 'PENDING' OR lease_expires_at IS NULL", name="lease"),
-    UniqueConstraint("endpoint_id", "event_id"),
-    Index("webhook_deliveries_endpoint_id_id_idx", "endpoint_id", "id"),
+    # Few indexes: every commit that closes a process opens them all, whether somebody is told or not.
     Index("webhook_deliveries_process_id_idx", "process_id", postgresql_where=text("process_id IS NOT NULL")),
     Index("webhook_deliveries_pending_idx", "endpoint_id", "due_at", postgresql_where=text("state = 'PENDING'")),
 )

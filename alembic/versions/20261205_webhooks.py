@@ -44,8 +44,8 @@ def upgrade() -> None:
     op.create_index("webhook_endpoints_tenant_id_idx", "webhook_endpoints", ["tenant", "id"], unique=False)
     op.create_table(
         "webhook_deliveries",
+        sa.Column("endpoint_id", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("id", sa.BigInteger(), sa.Identity(always=True), nullable=False),
-        sa.Column("endpoint_id", sa.BigInteger(), nullable=False),
         sa.Column("process_id", sa.Uuid(), nullable=True),
         sa.Column("event_id", sa.Text(), nullable=False),
         sa.Column("type", sa.Text(), nullable=False),
@@ -72,10 +72,8 @@ def upgrade() -> None:
             name=op.f("webhook_deliveries_process_id_fkey"),
             ondelete="CASCADE",
         ),
-        sa.PrimaryKeyConstraint("id", name=op.f("webhook_deliveries_pkey")),
-        sa.UniqueConstraint("endpoint_id", "event_id", name=op.f("webhook_deliveries_endpoint_id_event_id_key")),
+        sa.PrimaryKeyConstraint("endpoint_id", "id", name=op.f("webhook_deliveries_pkey")),
     )
-    op.create_index("webhook_deliveries_endpoint_id_id_idx", "webhook_deliveries", ["endpoint_id", "id"], unique=False)
     op.create_index(
         "webhook_deliveries_process_id_idx",
         "webhook_deliveries",

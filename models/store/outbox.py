@@ -39,19 +39,19 @@ WITH RECURSIVE waiting AS (
    WHERE w.enabled AND coalesce(w.paused_until <= now(), true)
      AND (w.failing_since IS NOT NULL) = %(failing)s::boolean
 ), due AS (
-  SELECT d.id, row_number() OVER (PARTITION BY room.id ORDER BY d.due_at, d.id) AS place
+  SELECT room.id AS endpoint_id, d.id, row_number() OVER (PARTITION BY room.id ORDER BY d.due_at, d.id) AS place
     FROM room CROSS JOIN LATERAL (
       SELECT p.id, p.due_at FROM webhook_deliveries p
        WHERE p.endpoint_id = room.id AND p.state = 'PENDING' AND p.due_at <= now()
          AND coalesce(p.lease_expires_at <= now(), true)
        ORDER BY p.due_at, p.id LIMIT greatest(room.places, 0) FOR NO KEY UPDATE SKIP LOCKED) d
 ), chosen AS (
-  SELECT id FROM due ORDER BY place, random() LIMIT %(limit)s
+  SELECT endpoint_id, id FROM due ORDER BY place, random() LIMIT %(limit)s
 )
 UPDATE webhook_deliveries d
    SET attempts = d.attempts + 1, attempted_at = now(), lease_expires_at = now() + make_interval(secs => %(lease)s)
   FROM chosen, webhook_endpoints w
- WHERE d.id = chosen.id AND w.id = d.endpoint_id
+ WHERE d.endpoint_id = chosen.endpoint_id AND d.id = chosen.id AND w.id = d.endpoint_id
 RETURNING d.id, d.endpoint_id, d.event_id, d.type, d.payload::text, d.attempts, w.url, w.secret,
           CASE WHEN w.previous_expires_at > now() THEN w.previous_secret END
 """
@@ -60,7 +60,7 @@ _DELIVERED = """
 WITH done AS (
   UPDATE webhook_deliveries
      SET state = 'DELIVERED', finished_at = now(), lease_expires_at = NULL, status_code = %(code)s, error = NULL
-   WHERE id = %(id)s AND attempts = %(attempt)s AND state = 'PENDING'
+   WHERE endpoint_id = %(endpoint)s AND id = %(id)s AND attempts = %(attempt)s AND state = 'PENDING'
   RETURNING endpoint_id
 ), well AS (
   UPDATE webhook_endpoints w SET failing_since = NULL, paused_until = NULL
@@ -77,7 +77,7 @@ WITH done AS (
          finished_at = CASE WHEN %(delay)s::float8 IS NULL THEN now() END,
          due_at = coalesce(now() + make_interval(secs => %(delay)s::float8), due_at),
          lease_expires_at = NULL, status_code = %(code)s::int, error = %(error)s
-   WHERE id = %(id)s AND attempts = %(attempt)s AND state = 'PENDING'
+   WHERE endpoint_id = %(endpoint)s AND id = %(id)s AND attempts = %(attempt)s AND state = 'PENDING'
   RETURNING endpoint_id
 ), ill AS (
   UPDATE webhook_endpoints w
@@ -108,16 +108,24 @@ _COLUMNS = (
 )  # fmt: skip
 _SELECTED = ", ".join(f"d.{name}" for name in _COLUMNS)
 
-# By the primary key from the oldest on and not far, whether they are old enough or not; one that is being sent stays.
+# From one endpoint to the next by the primary key, and of each the oldest only: young ones are not walked over. One
+# that is being sent stays.
 _PRUNE = """
-WITH old AS (
-  SELECT id FROM webhook_deliveries
-   WHERE id < coalesce((SELECT min(id) FROM webhook_deliveries), 0) + %(span)s
-     AND created_at < now() - make_interval(secs => %(age)s)
-     AND coalesce(lease_expires_at <= now(), true)
-   ORDER BY id LIMIT %(batch)s FOR UPDATE SKIP LOCKED
+WITH RECURSIVE known AS (
+  (SELECT endpoint_id FROM webhook_deliveries ORDER BY endpoint_id LIMIT 1)
+  UNION ALL
+  SELECT (SELECT d.endpoint_id FROM webhook_deliveries d WHERE d.endpoint_id > known.endpoint_id
+           ORDER BY d.endpoint_id LIMIT 1)
+    FROM known WHERE known.endpoint_id IS NOT NULL
+), oldest AS (
+  SELECT known.endpoint_id, d.* FROM known CROSS JOIN LATERAL (
+    SELECT p.id, p.created_at, p.lease_expires_at FROM webhook_deliveries p WHERE p.endpoint_id = known.endpoint_id
+     ORDER BY p.id LIMIT %(each)s FOR UPDATE SKIP LOCKED) d
 )
-DELETE FROM webhook_deliveries d USING old WHERE d.id = old.id RETURNING d.id
+DELETE FROM webhook_deliveries d USING oldest o
+ WHERE d.endpoint_id = o.endpoint_id AND d.id = o.id AND o.created_at < now() - make_interval(secs => %(age)s)
+   AND coalesce(o.lease_expires_at <= now(), true)
+RETURNING d.id
 """
 
 
@@ -189,7 +197,7 @@ def claim(database: Database, *, limit: int, each: int, lease_seconds: float, fa
 
 def mark_delivered(database: Database, attempt: Attempt, *, status_code: int) -> bool:
     """The receiver has it. ``False``: the lease was lost and somebody else sends it now."""
-    params = {"id": attempt.id, "attempt": attempt.number, "code": status_code}
+    params = {"endpoint": attempt.endpoint_id, "id": attempt.id, "attempt": attempt.number, "code": status_code}
     return bool(database.statement(_DELIVERED, params))
 
 
@@ -215,6 +223,7 @@ def mark_failed(
     rows = database.statement(
         _FAILED,
         {
+            "endpoint": attempt.endpoint_id,
             "id": attempt.id,
             "attempt": attempt.number,
             "code": status_code,
@@ -279,9 +288,12 @@ def retry(database: Database, endpoint_id: int, delivery_id: int) -> bool:
     )
 
 
-def prune(database: Database, *, older_seconds: float, batch: int) -> int:
-    """Delete deliveries that are older, also those of endpoints that are disabled or deleted. Returns how many."""
-    return len(database.statement(_PRUNE, {"age": older_seconds, "batch": batch, "span": batch * 20}))
+def prune(database: Database, *, older_seconds: float, each: int) -> int:
+    """Delete deliveries that are older, at most ``each`` of an endpoint, also of one that is disabled or deleted.
+
+    Returns how many: with none, there are no more.
+    """
+    return len(database.statement(_PRUNE, {"age": older_seconds, "each": each}))
 
 
 def _delivery(row: tuple[Any, ...]) -> WebhookDelivery:

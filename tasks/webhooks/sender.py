@@ -42,7 +42,7 @@ LOOK_SECONDS: Final = 0.5
 """How often a run that waits for slow receivers looks whether something else is due."""
 KEEP_SECONDS: Final = 30 * 86_400.0
 PRUNE_SECONDS: Final = 60.0
-PRUNE_BATCH: Final = 500
+PRUNE_EACH: Final = 50
 MAX_ANSWER_BYTES: Final = 1_000
 _GONE, _REST = 410, frozenset({429, 503})
 
@@ -208,7 +208,7 @@ class Sender:
         """A batch at a time; nothing is urgent about it, so only now and then once nothing is left."""
         if self._clock() < self._prune_at:
             return
-        if outbox.prune(self._database, older_seconds=KEEP_SECONDS, batch=PRUNE_BATCH) < PRUNE_BATCH:
+        if not outbox.prune(self._database, older_seconds=KEEP_SECONDS, each=PRUNE_EACH):
             self._prune_at = self._clock() + PRUNE_SECONDS
 
 

@@ -360,7 +360,7 @@ def test_a_closing_waits_for_nobody_who_changes_or_deletes_the_endpoint(database
     # What is left of an endpoint that was deleted in between is sent to nobody, and pruned some day.
     assert outbox.claim(database, limit=10, each=10, lease_seconds=60) == []
     rows(database, "UPDATE webhook_deliveries SET created_at = now() - interval '2 days'")
-    assert outbox.prune(database, older_seconds=86_400, batch=10) == 2
+    assert outbox.prune(database, older_seconds=86_400, each=10) == 2
 
 
 def test_what_was_told_of_a_process_goes_when_the_process_goes(rig: Rig) -> None:
