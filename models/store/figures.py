@@ -64,13 +64,16 @@ SELECT undelivered.number, undelivered.oldest, questions.number, questions.oldes
        (SELECT count(*) AS number FROM (SELECT 1 FROM dead_letters LIMIT {MOST}) d) letters
 """)
 
-# Of endpoints that are enabled: what waits for the others waits for a person.
+# Of endpoints that are enabled: what waits for the others waits for a person. Late is what nobody works on: one that
+# fails is served one at a time, and one that is being sent to may just be slow.
 _WEBHOOKS = text(f"""
 SELECT count(*), coalesce(extract(epoch FROM now() - min(d.created_at)), 0)::float8,
-       greatest(coalesce(extract(epoch FROM now() - min(d.due_at) FILTER (WHERE d.is_late)), 0), 0)::float8,
+       greatest(coalesce(extract(epoch FROM now() - min(d.due_at) FILTER (WHERE d.idle)), 0), 0)::float8,
        (SELECT count(*) FROM webhook_endpoints WHERE enabled AND failing_since IS NOT NULL),
        (SELECT count(*) FROM webhook_endpoints WHERE disabled_reason IS NOT NULL)
-  FROM (SELECT created_at, due_at, coalesce(lease_expires_at <= now(), true) AND w.failing_since IS NULL AS is_late
+  FROM (SELECT p.created_at, p.due_at,
+               w.failing_since IS NULL AND count(*) FILTER (WHERE p.lease_expires_at > now())
+                 OVER (PARTITION BY p.endpoint_id) = 0 AS idle
           FROM (SELECT endpoint_id, created_at, due_at, lease_expires_at FROM webhook_deliveries
                  WHERE state = 'PENDING' LIMIT {MOST}) p
           JOIN (SELECT id, failing_since FROM webhook_endpoints WHERE enabled) w ON w.id = p.endpoint_id) d
@@ -89,8 +92,8 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhooks:
-    """What is pending for enabled endpoints, how long ago the oldest of it happened, and how long the one has been due
-    that has waited longest (endpoints that fail left out: they are served one at a time)."""
+    """What is pending for enabled endpoints, how long ago the oldest of it happened, and how long that has been due
+    which nobody sends (endpoints that fail or are being sent to left out)."""
 
     pending: int
     oldest_seconds: float

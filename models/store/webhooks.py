@@ -153,11 +153,15 @@ def change(
 
 def delete(database: Database, tenant: str, endpoint_id: int) -> bool:
     """Forget the endpoint and everything it was or would have been told. ``False``: there is none."""
-    with_rows = (
-        "WITH gone AS (DELETE FROM webhook_endpoints WHERE id = %(id)s AND tenant = %(tenant)s RETURNING id),"
-        " told AS (DELETE FROM webhook_deliveries d USING gone WHERE d.endpoint_id = gone.id) SELECT id FROM gone"
+    # Deliveries before their endpoint, as whoever marks them locks the two.
+    rows = database.statement(
+        "WITH told AS (DELETE FROM webhook_deliveries d USING webhook_endpoints w"
+        "   WHERE w.id = %(id)s AND w.tenant = %(tenant)s AND d.endpoint_id = w.id RETURNING d.id)"
+        " DELETE FROM webhook_endpoints WHERE id = %(id)s AND tenant = %(tenant)s"
+        "   AND (SELECT count(*) FROM told) >= 0 RETURNING id",
+        {"id": endpoint_id, "tenant": tenant},
     )
-    return bool(database.statement(with_rows, {"id": endpoint_id, "tenant": tenant}))
+    return bool(rows)
 
 
 def rotate(database: Database, tenant: str, endpoint_id: int, *, keep_seconds: float) -> tuple[Endpoint, str] | None:

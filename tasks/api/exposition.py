@@ -102,7 +102,7 @@ class Metrics(Collector):
             ("oldest_pending_webhook_seconds", "Since the event of the oldest of them.", found.webhooks.oldest_seconds),
             (
                 "oldest_due_webhook_seconds",
-                "How long the oldest webhook that is due waits to be sent, endpoints that fail left out.",
+                "How long the oldest webhook is due to an endpoint that does not fail and that nobody sends to.",
                 found.webhooks.late_seconds,
             ),
             ("webhook_endpoints_failing", "Endpoints that take no webhooks at present.", found.webhooks.failing),
