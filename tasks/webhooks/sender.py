@@ -36,8 +36,6 @@ LEASE_SECONDS: Final = 60.0
 THREADS: Final = 16
 EACH: Final = 4
 """Attempts at once to one endpoint. To one that fails: one."""
-RUN_SECONDS: Final = 60.0
-"""A run takes nothing more after this long; the next one is a second away."""
 LOOK_SECONDS: Final = 0.5
 """How often a run that waits for slow receivers looks whether something else is due."""
 KEEP_SECONDS: Final = 30 * 86_400.0
@@ -121,14 +119,12 @@ class Sender:
 
     def run(self) -> int:
         """Send until nothing is due. Returns the number of attempts that were made."""
-        self._prune()
-        until = self._clock() + RUN_SECONDS
         made = 0
         flying: dict[Future[None], Attempt] = {}
         failing: set[Future[None]] = set()
         with ThreadPoolExecutor(self._threads, thread_name_prefix="vancetope-webhook") as pool:
             while True:
-                if not self._stop.is_set() and self._clock() < until:
+                if not self._stop.is_set():
                     for is_failing in (False, True):
                         for attempt in self._claim(len(flying), len(failing), failing=is_failing):
                             future = pool.submit(self._attempt, attempt)
@@ -136,6 +132,7 @@ class Sender:
                             made += 1
                             if is_failing:
                                 failing.add(future)
+                    self._prune()
                 if not flying:
                     return made
                 done, _ = wait(flying, timeout=LOOK_SECONDS, return_when=FIRST_COMPLETED)
