@@ -29,10 +29,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSON, JSONB
 
-from models import project_tables
+from models import project_tables, webhook_tables
 from models.metadata import created_at, metadata
 
-__all__ = ["metadata", "project_tables"]
+__all__ = ["metadata", "project_tables", "webhook_tables"]
 
 # Rows of the hot tables are updated several times each; free room in the page keeps the new version beside the old one.
 _HOT: dict[str, Any] = {"postgresql_with": {"fillfactor": "75", "autovacuum_vacuum_scale_factor": "0.02"}}

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 SUBMIT = "vancetope.submit"
 SWEEP = "vancetope.sweep"
+WEBHOOKS = "vancetope.webhooks"
 STATUS = "vancetope.status"
 PLAN = "vancetope.plan"
 RESULT = "vancetope.result"
@@ -73,12 +74,13 @@ app.conf.update(
     worker_redirect_stdouts=False,
     task_send_sent_event=False,
     beat_schedule={
-        "sweep": {
-            "task": SWEEP,
+        name: {
+            "task": task,
             "schedule": settings.sweep_seconds,
             # A sweep nobody took in time is pointless: the next one does the same.
             "options": {"queue": URGENT_QUEUE, "expires": max(10.0, settings.sweep_seconds * 5), "priority": 0},
         }
+        for name, task in (("sweep", SWEEP), ("webhooks", WEBHOOKS))
     },
 )
 
@@ -201,6 +203,12 @@ def submit(self: Any, *args: Any, **payload: Any) -> None:
 def sweep() -> None:
     """One sweep; beat sends it."""
     runtime.sweeper.sweep()
+
+
+@app.task(name=WEBHOOKS, base=VancetopeTask, typing=False)
+def webhooks() -> None:
+    """Have this process send what is due; beat sends it. Returns at once: nothing here waits for a receiver."""
+    runtime.webhooks.kick()
 
 
 @app.task(name=STATUS, base=VancetopeTask, ignore_result=False, expires=60)

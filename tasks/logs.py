@@ -18,7 +18,9 @@ from typing import Any
 
 _CONTEXT: ContextVar[dict[str, Any] | None] = ContextVar("vancetope_log_context", default=None)
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "data"}
-_KEY_LIKE = re.compile(r"\b(?:sk|pk|gsk|xai|key)-[A-Za-z0-9_\-]{6,}|\bAIza[0-9A-Za-z_\-]{20,}")
+_KEY_LIKE = re.compile(
+    r"\b(?:sk|pk|gsk|xai|key)-[A-Za-z0-9_\-]{6,}|\bAIza[0-9A-Za-z_\-]{20,}|\bwhsec_[A-Za-z0-9+/=]{6,}"
+)
 _URL_PASSWORD = re.compile(r"(?<=://)([^:/@\s]*):[^@/\s]+@")
 MASK = "[redacted]"
 _CHATTY = ("celery.pool", "celery.worker.strategy", "celery.app.trace", "celery.beat")

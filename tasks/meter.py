@@ -113,9 +113,14 @@ REPAIRS: Final = Counter(
     "Rows the sweeper has repaired; leases_taken_back are workers lost in the middle of a turn.",
     ("repair",),
 )
+WEBHOOKS: Final = Counter(
+    "vancetope_webhook_attempts",
+    "Webhooks sent: delivered, retried (it failed and is tried again), failed (it is given up).",
+    ("outcome",),
+)
 
 METRICS: Final[tuple[Counter | Histogram, ...]] = (
-    TURNS, TURN_SECONDS, CALLS, CALL_SECONDS, TOKENS, COST, CLOSED, SWEEPS, REPAIRS,
+    TURNS, TURN_SECONDS, CALLS, CALL_SECONDS, TOKENS, COST, CLOSED, SWEEPS, REPAIRS, WEBHOOKS,
 )  # fmt: skip
 
 Field = tuple[str, ...]

@@ -9,8 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, IPvAnyNetwork, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from engines.llm.config import LlmConfig
 
@@ -116,6 +116,9 @@ class Settings(BaseSettings):
 
     api_requests_per_minute: Annotated[int, Field(ge=0)] = 600
     """Requests per token of the HTTP API, in bursts of as many; 0 means no limit."""
+    webhook_networks: Annotated[tuple[IPvAnyNetwork, ...], NoDecode] = ()
+    """Webhooks may go to these networks although they are not public, also by http and at any port: comma separated,
+    ``10.20.0.0/16,127.0.0.1/32``. Everywhere else only https to public addresses."""
     flower_url: str | None = None
     """Where people reach Flower; the console's page of workers links to it."""
 
@@ -167,6 +170,11 @@ class Settings(BaseSettings):
         if value is not None and not value.startswith(("http://", "https://")):
             raise ValueError("must be an http or https address")
         return value
+
+    @field_validator("webhook_networks", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
     @field_validator("log_level", mode="before")
     @classmethod
@@ -252,7 +260,9 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
             )
     except ValidationError as error:
         for item in error.errors(include_input=False, include_url=False):
-            problems.append(f"{PREFIX}{'_'.join(str(part) for part in item['loc']).upper()}: {item['msg']}")
+            # Of a list the setting, not the place in it.
+            name = "_".join(part for part in item["loc"] if isinstance(part, str))
+            problems.append(f"{PREFIX}{name.upper()}: {item['msg']}")
         raise SettingsError("; ".join(problems)) from None
     if problems:
         raise SettingsError("; ".join(problems))

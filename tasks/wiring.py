@@ -23,6 +23,7 @@ from engines.llm.base import ToolSpec
 from engines.llm.client import RoutingClient, build_client
 from engines.llm.client import shutdown as llm_shutdown
 from engines.marvin.engine import Marvin
+from engines.tools.guard import Guard
 from engines.tools.registry import Registry, ToolsError
 from engines.valem.engine import Valem
 from models.store.database import Database
@@ -41,6 +42,7 @@ from tasks.settings import Settings, SettingsError
 from tasks.sweeper import Sweeper
 from tasks.toolbox import build_toolbox, load_tools
 from tasks.traces import Traces, build_traces
+from tasks.webhooks.sender import Sender, webhook_fetcher, webhook_guard
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -195,8 +197,19 @@ class Runtime:
             retention_days=self.settings.retention_days,
         )
 
+    @_once
+    def webhook_guard(self) -> Guard:
+        return webhook_guard(self.settings)
+
+    @_once
+    def webhooks(self) -> Sender:
+        fetcher = webhook_fetcher(self.webhook_guard)
+        return Sender(database=self.database, fetcher=fetcher, meter=self.background.meter)
+
     def close(self) -> None:
         """Hand over what is ready and close what was opened."""
+        if "webhooks" in self.__dict__:
+            self.webhooks.close()
         if "background" in self.__dict__:
             self.background.flush(timeout=5)
         if "heartbeat" in self.__dict__:

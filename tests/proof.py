@@ -50,6 +50,11 @@ CHECKS: dict[str, str] = {
     "all counters are zero": """
         SELECT id FROM mine_nodes WHERE open_children <> 0 OR open_calls <> 0 OR reserved_calls <> 0
             OR reserved_tokens <> 0 OR reserved_cost_usd <> 0""",
+    "every endpoint was told of every job that closed, once": """
+        SELECT p.id, w.id, count(d.id) FROM mine p
+          JOIN webhook_endpoints w ON w.tenant = p.tenant AND w.project IS NULL AND 'process.closed' = ANY (w.events)
+          LEFT JOIN webhook_deliveries d ON d.endpoint_id = w.id AND d.process_id = p.id AND d.type = 'process.closed'
+         WHERE p.parent_node_id IS NULL GROUP BY p.id, w.id HAVING count(d.id) <> 1""",
     "no budget is still reserved": """
         SELECT id FROM mine WHERE reserved_calls <> 0 OR reserved_tokens <> 0 OR reserved_cost_usd <> 0""",
 }  # fmt: skip

@@ -18,6 +18,7 @@ from engines.structured.text import quote
 from engines.tools.base import ToolFailed
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Resolver = Callable[[str, int], Sequence[str]]
 
 PORTS: Final = frozenset({80, 443, 8080, 8443})
@@ -56,15 +57,40 @@ def system_resolver(host: str, port: int) -> Sequence[str]:
 
 
 class Guard:
-    """Decides about URLs. ``resolver`` is asked once for each."""
+    """Decides about URLs. ``resolver`` is asked once for each.
 
-    def __init__(self, resolver: Resolver = system_resolver, ports: frozenset[int] = PORTS) -> None:
+    networks: addresses that may be reached although they are not public, at any port. tls_only: elsewhere by https.
+    """
+
+    def __init__(
+        self,
+        resolver: Resolver = system_resolver,
+        ports: frozenset[int] = PORTS,
+        *,
+        networks: Sequence[Network] = (),
+        tls_only: bool = False,
+    ) -> None:
         self._resolver = resolver
         self._ports = ports
+        self._networks = tuple(networks)
+        self._tls_only = tls_only
+
+    def look_at(self, url: str) -> None:
+        """What can be said of ``url`` without resolving its name. Raises :class:`Forbidden`."""
+        scheme, host, port, _ = self._split(url)
+        try:
+            address = str(ipaddress.ip_address(host))
+        except ValueError:
+            if not self._networks:
+                self._admit(scheme, port)
+        else:
+            self._judge(scheme, host, port, address)
 
     def check(self, url: str, *, coming_from: Target | None = None) -> Target:
         """The target of ``url``. Raises :class:`Forbidden`; ``coming_from`` is the hop that redirected here."""
         scheme, host, port, path = self._split(url)
+        if not self._networks:
+            self._admit(scheme, port)
         if coming_from is not None and coming_from.scheme == "https" and scheme == "http":
             raise Forbidden(f"{coming_from.host} redirects from https to http, which is not followed")
         try:
@@ -74,10 +100,24 @@ class Guard:
         if not addresses:
             raise ToolFailed(f"the host {quote(host)} has no address")
         for address in addresses:
-            why = objection(address)
-            if why is not None:
-                raise Forbidden(f"the host {quote(host)} is not fetched: its address {address} is {why}")
+            self._judge(scheme, host, port, address)
         return Target(url=url, scheme=scheme, host=host, port=port, path=path, address=addresses[0])
+
+    def _judge(self, scheme: str, host: str, port: int, address: str) -> None:
+        if _within(address, self._networks):
+            return
+        self._admit(scheme, port)
+        why = objection(address)
+        if why is not None:
+            raise Forbidden(f"the host {quote(host)} is not fetched: its address {address} is {why}")
+
+    def _admit(self, scheme: str, port: int) -> None:
+        """Whether a public address may be reached this way."""
+        if self._tls_only and scheme != "https":
+            raise Forbidden("only https is allowed there")
+        if port not in self._ports:
+            allowed = ", ".join(map(str, sorted(self._ports)))
+            raise Forbidden(f"port {port} is not fetched; allowed are {allowed}")
 
     def _split(self, url: str) -> tuple[str, str, int, str]:
         if len(url) > MAX_URL_CHARS:
@@ -97,9 +137,6 @@ class Guard:
         if parts.username is not None or parts.password is not None:
             raise Forbidden(f"a URL with a user name or password is not fetched: {quote(host)}")
         port = port if port is not None else _DEFAULT_PORTS[parts.scheme]
-        if port not in self._ports:
-            allowed = ", ".join(map(str, sorted(self._ports)))
-            raise Forbidden(f"port {port} is not fetched; allowed are {allowed}")
         path = parts.path or "/"
         return parts.scheme, host, port, f"{path}?{parts.query}" if parts.query else path
 
@@ -122,6 +159,15 @@ def objection(address: str) -> str | None:
     if parsed.is_multicast or parsed.is_unspecified or parsed.is_reserved:
         return "a reserved address"
     return None if parsed.is_global else "a private address"
+
+
+def _within(address: str, networks: Sequence[Network]) -> bool:
+    try:
+        parsed: Address = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    forms = (parsed, _inside(parsed))
+    return any(form in network for form in forms if form is not None for network in networks)
 
 
 def _inside(address: Address) -> ipaddress.IPv4Address | None:

@@ -1,4 +1,4 @@
-"""One guarded GET: each hop checked, connected by its checked address only, bounded in bytes, hops and seconds."""
+"""Guarded requests: each hop checked, connected by its checked address only, bounded in bytes, hops and seconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urljoin
@@ -48,6 +48,8 @@ class Page:
     content_type: str
     body: bytes
     why_cut: str = ""
+    retry_after: str = ""
+    """The header as it came."""
 
 
 def dial(address: str, port: int, seconds: float) -> socket.socket:
@@ -104,17 +106,20 @@ class Fetcher:
 
     def get(self, url: str, *, seconds: float, cancel: CancelToken | None = None) -> Page:
         """The page at ``url``. Raises :class:`ToolFailed`, of it :class:`Forbidden` when the guard refuses a hop."""
-        watch = _Watch(seconds)
-        timer = threading.Timer(seconds, watch.stop)
-        timer.daemon = True
-        timer.start()
-        unregister = cancel.on_cancel(watch.stop) if cancel is not None else None
-        try:
+        with _watched(seconds, cancel) as watch:
             return self._follow(url, watch)
-        finally:
-            timer.cancel()
-            if unregister is not None:
-                unregister()
+
+    def post(
+        self, url: str, body: bytes, *, headers: Mapping[str, str], seconds: float, cancel: CancelToken | None = None
+    ) -> Page:
+        """What ``url`` itself answers: a redirect is an answer like any other. Of a 2xx the body is left unread.
+
+        Raises :class:`ToolFailed`, of it :class:`Forbidden` when the guard refuses; then nothing was sent.
+        """
+        with _watched(seconds, cancel) as watch:
+            target = self._guard.check(url)
+            with self._answer(target, watch, "POST", {"Connection": "close", **headers}, body) as response:
+                return _page(target, response, b"") if _is_fine(response) else self._read(target, response, watch)
 
     def _follow(self, url: str, watch: _Watch) -> Page:
         target = self._guard.check(url)
@@ -127,15 +132,24 @@ class Fetcher:
         raise Forbidden(f"{url} leads over more than {MAX_HOPS} redirects")
 
     @contextlib.contextmanager
-    def _answer(self, target: Target, watch: _Watch) -> Iterator[BaseHTTPResponse]:
+    def _answer(
+        self,
+        target: Target,
+        watch: _Watch,
+        method: str = "GET",
+        headers: Mapping[str, str] = _HEADERS,
+        body: bytes | None = None,
+    ) -> Iterator[BaseHTTPResponse]:
         if watch.cut or watch.left() <= 0:
             raise ToolFailed(f"{target.host} did not answer in time")
         connection = HTTPConnection(target.host, target.port, timeout=max(0.1, watch.left()))
         try:
             # Connected already, so the name is never looked up a second time.
             connection.sock = self._connect(target, watch)
-            headers = _HEADERS | {"Host": _host_header(target)}
-            connection.request("GET", target.path, headers=headers, preload_content=False, decode_content=True)
+            headers = {**headers, "Host": _host_header(target)}
+            connection.request(
+                method, target.path, body=body, headers=headers, preload_content=False, decode_content=True
+            )
             yield connection.getresponse()
         except (OSError, HTTPError, http.client.HTTPException, ValueError) as error:
             why = "did not answer in time" if watch.cut or watch.left() <= 0 else f"failed: {_named(error)}"
@@ -174,14 +188,37 @@ class Fetcher:
             why_cut = f"only the first {self._max_bytes:,} bytes were read"
         elif watch.cut and not why_cut:
             why_cut = "the rest did not come in time"
-        kind = response.headers.get("Content-Type") or ""
-        return Page(
-            url=target.url,
-            status=response.status,
-            content_type=kind,
-            body=bytes(body[: self._max_bytes]),
-            why_cut=why_cut,
-        )
+        return _page(target, response, bytes(body[: self._max_bytes]), why_cut)
+
+
+@contextlib.contextmanager
+def _watched(seconds: float, cancel: CancelToken | None) -> Iterator[_Watch]:
+    watch = _Watch(seconds)
+    timer = threading.Timer(seconds, watch.stop)
+    timer.daemon = True
+    timer.start()
+    unregister = cancel.on_cancel(watch.stop) if cancel is not None else None
+    try:
+        yield watch
+    finally:
+        timer.cancel()
+        if unregister is not None:
+            unregister()
+
+
+def _is_fine(response: BaseHTTPResponse) -> bool:
+    return 200 <= response.status < 300
+
+
+def _page(target: Target, response: BaseHTTPResponse, body: bytes, why_cut: str = "") -> Page:
+    return Page(
+        url=target.url,
+        status=response.status,
+        content_type=response.headers.get("Content-Type") or "",
+        body=body,
+        why_cut=why_cut,
+        retry_after=response.headers.get("Retry-After") or "",
+    )
 
 
 def _piece(response: BaseHTTPResponse) -> bytes:

@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from models.store.inbox_sql import ASK, WITHDRAW
+from models.store.outbox_sql import told_of_closing
+
 # A node below the root that is at work: due, leased, or delayed; not one that is parked until a sub-process has closed.
 # The words of the index ``nodes_working_idx``, which is small however large the tree is.
 WORKING = "parent_id IS NOT NULL AND due_at IS NOT NULL AND (status <> 'WAITING' OR open_calls = 0)"
@@ -187,24 +190,6 @@ _SIBLING = """siblings AS (
   INSERT INTO artifacts (node_id, key, content)
   SELECT moved.id, 'awaitingUserInputNode', siblings.id::text FROM moved, siblings)"""
 
-_QUESTION = """asked AS (
-  INSERT INTO inbox_items (tenant, project, process_id, node_id, originator, tags, type, criticality, title,
-                           body, payload, owner,
-                           expires_at, status, answer, answered_by, resolved_by, answered_at)
-  SELECT owner.tenant, owner.project, owner.id, moved.id, %(question_originator)s, %(question_tags)s::text[],
-         %(question_type)s, %(question_criticality)s,
-         %(question_title)s, %(question_body)s, %(question_payload)s::json, %(question_owner)s::text,
-         now() + make_interval(secs => %(question_ttl)s),
-         CASE WHEN %(question_answer)s::jsonb IS NULL THEN 'PENDING' ELSE 'ANSWERED' END, %(question_answer)s::jsonb,
-         %(question_answered_by)s::text,
-         CASE WHEN %(question_answer)s::jsonb IS NOT NULL THEN 'AUTO_DEFAULT' END,
-         CASE WHEN %(question_answer)s::jsonb IS NOT NULL THEN now() END
-    FROM moved, processes owner WHERE owner.id = %(process)s)"""
-
-_WITHDRAW = """withdrawn AS (
-  UPDATE inbox_items i SET status = 'EXPIRED', resolved_by = 'EXPIRY', answered_at = now()
-    FROM moved WHERE i.node_id = moved.id AND i.status = 'PENDING')"""
-
 # A turn may end in a process that was suspended meanwhile (seen on the row that is locked): what it calls rests too.
 _SUB_PROCESSES = """subs AS (
   INSERT INTO processes (id, root_id, parent_node_id, parent_key, tenant, project, owner, engine, recipe_name,
@@ -278,7 +263,9 @@ _BLOCKED = f"""blocked AS (
        FOR NO KEY UPDATE SKIP LOCKED))"""
 
 _RESULT = """result AS (
-  INSERT INTO results (process_id, wrapper) SELECT %(process)s, %(result)s::json FROM moved)"""
+  INSERT INTO results (process_id, wrapper) SELECT %(process)s, %(result)s::json FROM moved
+  RETURNING process_id, wrapper)"""
+_TELL = told_of_closing("result", close_reason="%(close_reason)s::text", closed_at="now()")
 
 _WAKE_CALLER = """woken AS (
   UPDATE nodes caller
@@ -327,8 +314,8 @@ def statement(shape: Shape) -> str:
         (shape.documents, _DOCUMENTS),
         (shape.model, _MODEL),
         (shape.ledger, _LEDGER),
-        (shape.asks, _QUESTION),
-        (shape.withdraws, _WITHDRAW),
+        (shape.asks, ASK),
+        (shape.withdraws, WITHDRAW),
     )
     parts += [part for wanted, part in plain if wanted]
     # A node that goes on starts, wakes and calls nobody: its own turn is the only row then.
@@ -349,6 +336,8 @@ def statement(shape: Shape) -> str:
         if shape.has_caller:
             parts.append(_WAKE_CALLER)
             due.append("SELECT 'caller', id, turn, engine, priority FROM woken WHERE due_at = now()")
+        else:
+            parts.append(_TELL)
     sets = _process_sets(shape)
     if shape.may_block and not sets:
         parts.append(_BLOCKED)

@@ -64,6 +64,21 @@ SELECT undelivered.number, undelivered.oldest, questions.number, questions.oldes
        (SELECT count(*) AS number FROM (SELECT 1 FROM dead_letters LIMIT {MOST}) d) letters
 """)
 
+# Of endpoints that are enabled: what waits for the others waits for a person. Late is what nobody works on: one that
+# fails is served one at a time, and one that is being sent to may just be slow.
+_WEBHOOKS = text(f"""
+SELECT count(*), coalesce(extract(epoch FROM now() - min(d.created_at)), 0)::float8,
+       greatest(coalesce(extract(epoch FROM now() - min(d.due_at) FILTER (WHERE d.idle)), 0), 0)::float8,
+       (SELECT count(*) FROM webhook_endpoints WHERE enabled AND failing_since IS NOT NULL),
+       (SELECT count(*) FROM webhook_endpoints WHERE disabled_reason IS NOT NULL)
+  FROM (SELECT p.created_at, p.due_at,
+               w.failing_since IS NULL AND count(*) FILTER (WHERE p.lease_expires_at > now())
+                 OVER (PARTITION BY p.endpoint_id) = 0 AS idle
+          FROM (SELECT endpoint_id, created_at, due_at, lease_expires_at FROM webhook_deliveries
+                 WHERE state = 'PENDING' LIMIT {MOST}) p
+          JOIN (SELECT id, failing_since FROM webhook_endpoints WHERE enabled) w ON w.id = p.endpoint_id) d
+""")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
@@ -73,6 +88,20 @@ class Backlog:
     due: int
     leased: int
     oldest_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhooks:
+    """What is pending for enabled endpoints, how long ago the oldest of it happened, and how long that has been due
+    which nobody sends (endpoints that fail or are being sent to left out)."""
+
+    pending: int
+    oldest_seconds: float
+    late_seconds: float
+    failing: int
+    """Enabled endpoints to which nothing gets through."""
+    given_up: int
+    """Endpoints that were disabled for that, or because they answered 410."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +120,7 @@ class Figures:
     questions: int
     questions_oldest_seconds: float
     dead_letters: int
+    webhooks: Webhooks
 
 
 def figures(database: Database) -> Figures:
@@ -101,6 +131,7 @@ def figures(database: Database) -> Figures:
         nodes = connection.execute(_NODES).all()
         turns = connection.execute(_TURNS).all()
         waiting = connection.execute(_WAITING).one()
+        webhooks = connection.execute(_WEBHOOKS).one()
     return Figures(
         processes=tuple((engine, status, number) for engine, status, number, _ in processes),
         budgets_nearly_spent=sum(row[3] for row in processes),
@@ -114,4 +145,11 @@ def figures(database: Database) -> Figures:
         questions=waiting[2],
         questions_oldest_seconds=waiting[3],
         dead_letters=waiting[4],
+        webhooks=Webhooks(
+            pending=webhooks[0],
+            oldest_seconds=webhooks[1],
+            late_seconds=webhooks[2],
+            failing=webhooks[3],
+            given_up=webhooks[4],
+        ),
     )

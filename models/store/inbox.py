@@ -17,6 +17,7 @@ from models.store.clean import Cleaner
 from models.store.commit import HINT_GRACE_SECONDS
 from models.store.commit_sql import only_people
 from models.store.database import Database
+from models.store.outbox_sql import ITEM, told_of_items
 from models.store.sweep import OPEN, repaired
 
 COLUMNS = (
@@ -38,10 +39,14 @@ _LOCK_PROCESS = text("SELECT status FROM processes WHERE id = :id FOR SHARE")
 _LOCK_NODE = text("SELECT 1 FROM nodes WHERE id = :id AND settled_at IS NULL FOR NO KEY UPDATE")
 _LOCK_ITEM = text(f"{_SELECT} WHERE i.id = :id FOR UPDATE")
 _IS_LATE = text("SELECT :expires_at <= now()")
-_RESOLVE = text("""
-UPDATE inbox_items SET status = :status, answer = CAST(:answer AS jsonb), answered_by = :by, resolved_by = 'USER',
-       answered_at = now()
- WHERE id = :id AND status = 'PENDING'
+_RESOLVE = text(f"""
+WITH resolved AS (
+  UPDATE inbox_items i SET status = :status, answer = CAST(:answer AS jsonb), answered_by = :by, resolved_by = 'USER',
+         answered_at = now()
+   WHERE id = :id AND status = 'PENDING'
+  RETURNING {ITEM}
+), {told_of_items("resolved")}
+SELECT count(*) FROM resolved
 """)
 # A new fence: a turn that is looking at the node as it was (at the deadline) must not settle it without the answer.
 _WAKE = text("""
@@ -59,8 +64,8 @@ WITH late AS (
 ), expired AS (
   UPDATE inbox_items i SET status = 'EXPIRED', resolved_by = 'EXPIRY', answered_at = now()
     FROM late WHERE i.id = late.item AND i.status = 'PENDING'
-  RETURNING i.node_id
-), woken AS (
+  RETURNING {ITEM}
+), {told_of_items("expired")}, woken AS (
   UPDATE nodes n SET due_at = now(), next_hint_at = now() + make_interval(secs => %(grace)s), hints = 0
     FROM expired WHERE n.id = expired.node_id
   RETURNING n.id, n.turn, n.process_id

@@ -13,6 +13,7 @@ from models.records import CloseReason, Lease, NewProcess, Turn
 from models.store.clean import Cleaner
 from models.store.commit import HINT_GRACE_SECONDS
 from models.store.database import Database
+from models.store.outbox_sql import ITEM, told_of_closing, told_of_items
 
 _SUBMIT = """
 WITH incoming AS MATERIALIZED (
@@ -86,12 +87,22 @@ UPDATE nodes SET status = CASE WHEN status IN ('DONE', 'FAILED') AND NOT awaitin
        reserved_calls = 0, reserved_tokens = 0, reserved_cost_usd = 0, settled_at = now()
  WHERE process_id = :id AND settled_at IS NULL
 """)
-_CLOSE_ITEMS = text("""
-UPDATE inbox_items SET status = 'DISMISSED', resolved_by = 'PROCESS', answered_at = now()
- WHERE process_id = :id AND status = 'PENDING'
+_CLOSE_ITEMS = text(f"""
+WITH dismissed AS (
+  UPDATE inbox_items i SET status = 'DISMISSED', resolved_by = 'PROCESS', answered_at = now()
+   WHERE process_id = :id AND status = 'PENDING'
+  RETURNING {ITEM}
+), {told_of_items("dismissed")}
+SELECT count(*) FROM dismissed
 """)
 _HOLDS = text("SELECT 1 FROM nodes WHERE id = :node AND turn = :turn AND fence = :fence FOR NO KEY UPDATE")
-_INSERT_RESULT = text("INSERT INTO results (process_id, wrapper) VALUES (:id, CAST(:wrapper AS json))")
+# After the process is CLOSED.
+_INSERT_RESULT = text(f"""
+WITH result AS (
+  INSERT INTO results (process_id, wrapper) VALUES (:id, CAST(:wrapper AS json)) RETURNING process_id, wrapper
+), {told_of_closing("result", close_reason="c.close_reason", closed_at="c.closed_at")}
+SELECT count(*) FROM result
+""")
 _RESULT_MESSAGE = text("""
 INSERT INTO messages (process_id, node_id, role, kind, content)
 SELECT :id, coalesce((SELECT min(id) FROM nodes WHERE process_id = :id), 0), 'assistant', 'result', :content

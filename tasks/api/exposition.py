@@ -98,6 +98,19 @@ class Metrics(Collector):
             ("questions_pending", "Questions that wait for a person.", found.questions),
             ("oldest_question_seconds", "Since the oldest of them was asked.", found.questions_oldest_seconds),
             ("dead_letters", "Messages set aside because nobody can act on them.", found.dead_letters),
+            ("webhooks_pending", "Webhooks that were not delivered yet.", found.webhooks.pending),
+            ("oldest_pending_webhook_seconds", "Since the event of the oldest of them.", found.webhooks.oldest_seconds),
+            (
+                "oldest_due_webhook_seconds",
+                "How long the oldest webhook is due to an endpoint that does not fail and that nobody sends to.",
+                found.webhooks.late_seconds,
+            ),
+            ("webhook_endpoints_failing", "Endpoints that take no webhooks at present.", found.webhooks.failing),
+            (
+                "webhook_endpoints_given_up",
+                "Endpoints disabled because they took none for days, or wanted no more.",
+                found.webhooks.given_up,
+            ),
         ):
             yield _gauge(f"vancetope_{name}", words, value)
 

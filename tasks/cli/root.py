@@ -12,6 +12,7 @@ SECTIONS = {
         "demo": ("tasks.cli.demo:demo", "Run real jobs on a backend of their own, then stop."),
         "api": ("tasks.cli.api:api", "Serve the HTTP API."),
         "tokens": ("tasks.cli.tokens:tokens", "Tokens of the HTTP API."),
+        "webhooks": ("tasks.cli.webhooks:webhooks", "Tell others by HTTP of jobs and questions."),
         "doctor": ("tasks.cli.doctor:doctor", "Check settings, services, workers, providers; say what to do."),
         "migrate": ("tasks.cli.migrate:migrate", "Bring the database to this version."),
     },

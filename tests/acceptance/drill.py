@@ -21,6 +21,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,10 +37,13 @@ import treedrill
 from celery.backends.redis import RedisBackend
 from chaos import Chaos, Tally
 from cluster import Cluster, provider_process
+from fakes.receiver import NETWORKS, Answer, Receiver, Request
+from hooks import endpoint
 from proof import CHECKS, broken
 from services import private_folder
 
 from models.store.database import DatabaseUnavailable
+from models.store.webhooks import Event
 from tasks.dev import migrate
 from tasks.dev.postgres import Postgres
 from tasks.dev.redis import Redis
@@ -113,6 +117,8 @@ class Evidence:
     cluster: Cluster
     calls: dict[str, list[float]]
     """The provider's log: when each job's calls came in."""
+    told: dict[str, list[str]]
+    """The receiver's log: under which ids it was told of each job."""
 
     def problems(self) -> dict[str, Any]:
         ids = [job.id for job in self.jobs if job.id is not None]
@@ -147,6 +153,9 @@ class Evidence:
             "every result is the answer to its own question": wrong[:5],
             "every call without a ledger row is explained by a kill, a pause or a restart": unexplained[:10],
             "every ledger row is a call that was made": phantom[:5],
+            "the receiver was told of every job, under one id however often": [
+                (job.mark, ids) for job in self.jobs if len(set(ids := self.told[str(job.id)])) != 1
+            ][:5],
         }
 
     def hits(self, job: Job) -> int:
@@ -212,6 +221,8 @@ def report(evidence: Evidence, problems: dict[str, Any], *, seed: int, chaos: fl
         f"turns {turns}; calls {calls} = {ledger} in the ledger + {calls - ledger} lost in {hits} hits on running jobs"
     )
     print(f"most calls of one job: {most}")
+    attempts = evidence.cluster.rows("SELECT coalesce(sum(attempts), 0) FROM webhook_deliveries")[0][0]
+    print(f"webhooks {len(evidence.told)} in {attempts} attempts")
     claims = [*CHECKS, *evidence._of_jobs(), "nothing is idle in transaction", "no message had to be set aside"]
     for claim in dict.fromkeys([*claims, *problems]):
         print(f"  {'BROKEN' if claim in problems else 'holds '}  {claim}")
@@ -239,8 +250,11 @@ def run(jobs_wanted: int, seed: int, seconds: float, folder: Path, *, burst: int
             lease_seconds=LEASE_SECONDS,
             sweep_seconds=0.5,
             turn_burst=burst,
+            webhook_networks=NETWORKS,
         )
         stack.callback(cluster.close)
+        receiver = stack.enter_context(Receiver(moody(random.Random(seed))))
+        endpoint(cluster.runtime.database, receiver.url, events=[Event.PROCESS_CLOSED])
         workers = cluster.workers(WORKERS, concurrency=CONCURRENCY)
         beats = [cluster.beat() for _ in range(BEATS)]
         submitter = Submitter(cluster, jobs)
@@ -256,10 +270,14 @@ def run(jobs_wanted: int, seed: int, seconds: float, folder: Path, *, burst: int
         chaos_seconds = time.monotonic() - started
         say("no more harm; settling")
         settle(cluster, [job.id for job in jobs if job.id is not None])
+        tell(cluster)
         whole = time.monotonic() - began
         for member in cluster.members:
             member.kill()
-        evidence = Evidence(jobs, chaos.tally, cluster, read_log(log))
+        told: dict[str, list[str]] = defaultdict(list)
+        for request in receiver.requests:
+            told[request.event["data"]["processId"]].append(request.id)
+        evidence = Evidence(jobs, chaos.tally, cluster, read_log(log), told)
         problems = evidence.problems()
         report(evidence, problems, seed=seed, chaos=chaos_seconds, whole=whole)
     return not problems
@@ -277,6 +295,20 @@ def settle(cluster: Cluster, ids: list[UUID]) -> None:
             say(f"{left} jobs are open")
             shown = left
         time.sleep(0.5)
+
+
+def moody(dice: random.Random) -> Callable[[Request], Answer]:
+    """A receiver that does not take everything the first time."""
+    return lambda _: (503 if dice.random() < 0.15 else 204, {}, b"")
+
+
+def tell(cluster: Cluster) -> None:
+    """Wait until every webhook has arrived, as if no delay and no dead sender's lease had to be waited for."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < deadline and cluster.rows(
+        "UPDATE webhook_deliveries SET due_at = now(), lease_expires_at = NULL WHERE state = 'PENDING' RETURNING id"
+    ):
+        time.sleep(1)
 
 
 def say(text: str) -> None:

@@ -16,10 +16,11 @@ from uuid import uuid4
 import pytest
 from factory import make_node, make_process, rows
 from fastapi.testclient import TestClient
+from hooks import endpoint
 from plans import Stage, straight, submit_plan, subtasks
 from rig import NO_REDIS
 
-from models.store import documents, inbox, tokens
+from models.store import documents, inbox, outbox, tokens, webhooks
 from models.store.tokens import Scope
 from tasks.api.app import create_app
 from tasks.broker import publisher_app
@@ -150,7 +151,7 @@ def stage(database_url: str) -> Iterator[Stage]:
 
 def test_every_page_is_there_without_anything_in_the_database(console: Console) -> None:
     assert "Nothing has been submitted yet" in console.get("/")
-    for path in ("inbox", "documents", "ledger", "workers", "sign-in"):
+    for path in ("inbox", "documents", "ledger", "workers", "webhooks", "sign-in"):
         console.get(f"/console/{path}")
 
 
@@ -670,3 +671,72 @@ def test_pages_are_there_without_redis(database_url: str) -> None:
         make_node(console.database, process)
         console.get(f"/console/processes/{process}")
         assert "Redis does not answer" in console.get("/console/workers")
+
+
+# -- webhooks ----------------------------------------------------------------------------------------------------------
+
+
+def test_webhooks_are_listed_tried_switched_and_sent_again(console: Console) -> None:
+    database = console.database
+    assert "Nobody is told of anything" in console.get("/console/webhooks")
+    number, secret = endpoint(database, f"https://hooks.example/{quote(HOSTILE)}", description=HOSTILE)
+    own = f"/console/webhooks/{number}"
+    assert "ENABLED" in console.get("/console/webhooks")
+    assert "told nothing" in console.get(own)
+
+    assert "webhook.test" in console.send(own, f"{own}/test")
+    (delivery,) = outbox.deliveries(database, number)
+    (attempt,) = outbox.claim(database, limit=1, each=1, lease_seconds=60)
+    outbox.mark_failed(database, attempt, error=f"answered 500: {HOSTILE}", status_code=500, delay_seconds=None)
+    page = console.get(own)
+    assert "FAILED" in page
+    assert "answered 500" in page
+    assert "FAILING" in page
+
+    console.send(own, f"{own}/deliveries/{delivery.id}/retry")
+    assert outbox.deliveries(database, number)[0].state == "PENDING"
+    # Once more while it is being sent: nothing breaks, and nothing is sent twice at once.
+    outbox.claim(database, limit=1, each=1, lease_seconds=60, failing=True)
+    console.send(own, f"{own}/deliveries/{delivery.id}/retry")
+    assert outbox.claim(database, limit=1, each=1, lease_seconds=60, failing=True) == []
+
+    assert "DISABLED" in console.send(own, f"{own}/disable")
+    refused = console.send(own, f"{own}/deliveries/{delivery.id}/retry", 409)
+    assert "enable it first" in refused
+    assert "ENABLED" in console.send(own, f"{own}/enable")
+    assert secret not in console.get(own) + console.get("/console/webhooks")
+    for path in (
+        f"{own}/deliveries/{2**70}/retry",
+        f"{own}/deliveries/77/retry",
+        f"{own}/paint",
+        "/console/webhooks/77/test",
+    ):
+        console.send(own, path, 404)
+    console.get(f"/console/webhooks/{2**70}", 404)
+    # Only with a form of the console's own.
+    for site in ("same-origin", "cross-site"):
+        headers = {"Origin": ORIGIN, "Sec-Fetch-Site": site}
+        foreign = console.client.post(f"{own}/disable", data={"form_token": "made-up"}, headers=headers)
+        assert foreign.status_code == 403
+    found = webhooks.get(database, "default", number)
+    assert found is not None
+    assert found.enabled
+
+
+def test_webhooks_are_for_administrators_of_their_tenant(closed_console: Console) -> None:
+    console = closed_console
+    number, _ = endpoint(console.database)
+    own = f"/console/webhooks/{number}"
+    console.sign_in(Scope.READ, Scope.SUBMIT, Scope.ANSWER)
+    assert "Webhooks" not in console.get("/console/")
+    for path in ("/console/webhooks", own):
+        console.get(path, 403)
+    for path in (f"{own}/disable", f"{own}/test", f"{own}/deliveries/1/retry"):
+        console.send("/console/", path, 403)
+    console.sign_in(Scope.ADMIN, tenant="other")
+    assert "hooks.example" not in console.get("/console/webhooks")
+    console.get(own, 404)
+    console.send("/console/", f"{own}/disable", 404)
+    found = webhooks.get(console.database, "default", number)
+    assert found is not None
+    assert found.enabled

@@ -20,10 +20,11 @@ import pytest
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from factory import make_node, make_process, rows
+from hooks import endpoint
 from plans import Stage, closed_plan, straight, submit_plan, subtasks
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from models.store import documents, read
+from models.store import documents, outbox, read
 from models.store.database import Database
 from tasks.api.app import create_app
 from tasks.broker import publisher_app
@@ -275,6 +276,12 @@ def furnished(served: Served, stage: Stage) -> dict[str, str]:
     status = read.status(database, process)
     assert status is not None
     assert status["nodes"]["WAITING"] == 1
+    told, _ = endpoint(database, description="The shop")
+    outbox.send_test(database, "default", told)
+    broken, _ = endpoint(database, "https://hooks.example/" + "long/" * 40)
+    outbox.send_test(database, "default", broken)
+    for attempt in outbox.claim(database, limit=1, each=1, lease_seconds=60):
+        outbox.mark_failed(database, attempt, error="answered 410: " + "no " * 80, delay_seconds=None, gone=True)
     pages = {
         "processes": "/console/",
         "process": own,
@@ -288,6 +295,9 @@ def furnished(served: Served, stage: Stage) -> dict[str, str]:
         "document": "/console/documents/view?path=reports/paper.md",
         "compare": "/console/documents/compare?path=reports/paper.md&old=1&new=3",
         "workers": "/console/workers",
+        "webhooks": "/console/webhooks",
+        "webhook": f"/console/webhooks/{told}",
+        "webhook-broken": f"/console/webhooks/{broken}",
         "sign-in": "/console/sign-in",
     }
     for group in ("day", "recipe", "model"):

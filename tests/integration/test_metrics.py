@@ -14,19 +14,20 @@ import redis
 import yaml
 from factory import make_everything_due
 from fastapi.testclient import TestClient
+from hooks import endpoint
 from prometheus_client.parser import text_string_to_metric_families
 from rig import NO_REDIS, Rig, in_threads
 
 from engines.llm.base import ErrorKind, LlmError, Usage
 from models.records import Limits
-from models.store import tokens
+from models.store import outbox, tokens
 from models.store.tokens import Scope
 from tasks import meter
 from tasks.api.app import create_app
 from tasks.api.exposition import FRESH_SECONDS, Metrics
 from tasks.broker import publisher_app
 from tasks.control import stop_process
-from tasks.meter import KEY, Meter, stored
+from tasks.meter import KEY, WEBHOOKS, Meter, stored
 from tasks.publish import URGENT_QUEUE, engine_queue
 from tasks.settings import load_settings
 from tasks.wiring import Runtime
@@ -149,7 +150,13 @@ def test_no_statement_walks_over_what_is_over(rig: Rig) -> None:
         " SELECT id, 'ROOT', 'END', 'DONE', now() FROM p",
         {},
     )
-    for table in ("processes", "nodes"):
+    number, _ = endpoint(rig.database)
+    rig.database.statement(
+        "INSERT INTO webhook_deliveries (endpoint_id, event_id, type, payload, state, finished_at)"
+        " SELECT %(id)s, 'evt_' || g, 'process.closed', '{}', 'DELIVERED', now() FROM generate_series(1, 10000) g",
+        {"id": number},
+    )
+    for table in ("processes", "nodes", "webhook_deliveries"):
         rig.database.statement(f"ANALYZE {table}", {})
     rig.submit(ASK)
     from_figures = [
@@ -158,12 +165,38 @@ def test_no_statement_walks_over_what_is_over(rig: Rig) -> None:
         if name.startswith("_")
     ]
     statements = [str(value) for value in from_figures if type(value).__name__ == "TextClause"]
-    assert len(statements) == 4
+    assert len(statements) == 5
     for statement in statements:
         plan = rig.database.statement(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", {})[0][0]
         for step in steps_of(plan[0]["Plan"]):
             touched = step.get("Actual Rows", 0) + step.get("Rows Removed by Filter", 0)
             assert touched < 100, (step, statement)
+
+
+def test_webhooks_that_wait_and_endpoints_that_fail_are_seen(rig: Rig, database_url: str, redis_url: str) -> None:
+    fine, failing, given_up, switched_off = (endpoint(rig.database)[0] for _ in range(4))
+    set_to = "UPDATE webhook_endpoints SET {} WHERE id = %(id)s RETURNING id"
+    rig.database.statement(set_to.format("failing_since = now()"), {"id": failing})
+    rig.database.statement(set_to.format("enabled = false, disabled_reason = 'gone'"), {"id": given_up})
+    rig.database.statement(set_to.format("enabled = false"), {"id": switched_off})
+    for each in (fine, failing, given_up, switched_off):
+        made = outbox.send_test(rig.database, "default", each)
+        age = {fine: 60, failing: 7200}.get(each, 9000)
+        rig.database.statement(
+            "UPDATE webhook_deliveries SET created_at = now() - make_interval(secs => %(age)s),"
+            " due_at = now() - make_interval(secs => %(age)s) WHERE id = %(id)s RETURNING id",
+            {"id": made, "age": age},
+        )
+    found = scrape(database_url, redis_url)
+    assert found["vancetope_webhooks_pending"] == 2
+    assert 7200 <= found["vancetope_oldest_pending_webhook_seconds"] < 7300
+    # Only what nothing but the senders holds up.
+    assert 60 <= found["vancetope_oldest_due_webhook_seconds"] < 160
+    assert (found["vancetope_webhook_endpoints_failing"], found["vancetope_webhook_endpoints_given_up"]) == (1, 1)
+    assert "vancetope_webhook_attempts_total{outcome=delivered}" not in found
+    rig.background.meter.count(WEBHOOKS, "delivered")
+    rig.flush_counts()
+    assert scrape(database_url, redis_url)["vancetope_webhook_attempts_total{outcome=delivered}"] == 1
 
 
 def steps_of(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

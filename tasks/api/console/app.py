@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from engines.errors import EngineError
 from models.store.clean import NotStorable
 from models.store.database import DatabaseUnavailable
-from tasks.api.console import documents, inbox, ledger, nodes, processes, signing, workers
+from tasks.api.console import documents, inbox, ledger, nodes, processes, signing, webhooks, workers
 from tasks.api.console.pages import HEADERS, page
 from tasks.api.console.session import ROOT, keep_seed, plant_seed
 from tasks.api.problems import Problem
@@ -45,7 +45,7 @@ def install(app: FastAPI) -> None:
         (Exception, _unexpected),
     ):
         console.add_exception_handler(kind, handler)
-    for module in (processes, nodes, inbox, documents, ledger, workers, signing):
+    for module in (processes, nodes, inbox, documents, ledger, workers, webhooks, signing):
         console.include_router(module.router)
     console.mount("/static", StaticFiles(packages=[("tasks.api.console", "static")]))
     app.mount(ROOT, console)

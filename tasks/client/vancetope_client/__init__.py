@@ -18,9 +18,11 @@ from vancetope_client.errors import (
     JobTimeout,
     NoAnswer,
     Unreachable,
+    WebhookRefused,
 )
 from vancetope_client.job import Job
 from vancetope_client.watching import Picture
+from vancetope_client.webhooks import verify_webhook
 
 __all__ = [
     "AnswerRefused",
@@ -33,4 +35,6 @@ __all__ = [
     "NoAnswer",
     "Picture",
     "Unreachable",
+    "WebhookRefused",
+    "verify_webhook",
 ]

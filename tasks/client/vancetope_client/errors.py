@@ -8,6 +8,7 @@
     ├── NoAnswer (also TimeoutError)          no worker of the backend answered a question in time
     ├── JobTimeout (also TimeoutError)        the job is not closed yet; it goes on
     ├── AnswerRefused (also ValueError)       the inbox does not take this answer; ``code`` says why
+    ├── WebhookRefused (also ValueError)      a request that is not, or not provably, a webhook of the backend
     └── BackendFailed                         a worker answered with an error instead of an answer
 
 A job that *ends badly* raises nothing: its result is a wrapper with ``"success": False``.
@@ -50,6 +51,10 @@ class AnswerRefused(ClientError, ValueError):
 
     def __str__(self) -> str:
         return self.message
+
+
+class WebhookRefused(ClientError, ValueError):
+    """The request is no webhook of the backend, or too old to be taken. Answer with 400 and do nothing."""
 
 
 class BackendFailed(ClientError):

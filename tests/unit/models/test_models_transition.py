@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 
 import pytest
@@ -161,7 +162,15 @@ def test_only_a_commit_that_moves_the_process_locks_it_alone(change: dict[str, b
     assert ("root AS MATERIALIZED" in sql) == (change == {"counted": True, "is_root": False})
 
 
-def test_every_write_of_a_commit_hangs_off_the_guarded_update() -> None:
-    full = dataclasses.replace(PLAIN, **{field.name: True for field in dataclasses.fields(Shape)})
-    for part in statement(full).split(" AS (\n  INSERT INTO ")[1:]:
-        assert "moved" in part.split("INSERT INTO")[0], part
+@pytest.mark.parametrize("has_caller", [True, False])
+def test_every_write_of_a_commit_hangs_off_the_guarded_update(has_caller: bool) -> None:
+    everything = {field.name: True for field in dataclasses.fields(Shape)} | {"has_caller": has_caller}
+    text = statement(dataclasses.replace(PLAIN, **everything))
+    for part in text.split(" AS (\n  INSERT INTO ")[1:]:
+        own = part.split("INSERT INTO")[0]
+        assert "moved" in own or "_events e JOIN webhook_endpoints" in own, part
+    # What is told, of parts that do: of what was not written nothing is told.
+    sources = re.findall(r"(\w+)_events AS MATERIALIZED", text)
+    assert sources == ["asked", "withdrawn", *([] if has_caller else ["result"])]
+    for source in sources:
+        assert "moved" in text.split(f"{source} AS (\n")[1].split(f"{source}_events")[0]
