@@ -209,8 +209,8 @@ def called(database: Database, node_id: int, *, limit: int) -> list[dict[str, An
     )
 
 
-def parent_process(database: Database, node_id: int) -> UUID | None:
-    """The process of a node: the caller of a sub-process."""
+def process_of(database: Database, node_id: int) -> UUID | None:
+    """The process that a node belongs to."""
     rows = database.statement("SELECT process_id FROM nodes WHERE id = %(id)s", {"id": node_id})
     return rows[0][0] if rows else None
 

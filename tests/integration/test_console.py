@@ -663,6 +663,21 @@ def test_workers_and_queues_are_there_and_flower_is_linked(database_url: str, re
         assert re.search(r"vancetope\.marvin</th><td class=\"num\">1<", page)
 
 
+def test_a_node_and_its_process_are_found_by_the_nodes_id_alone(database_url: str, redis_url: str) -> None:
+    console = Console(database_url, redis_url, is_open=False)
+    with console.client:
+        process = make_process(console.database)
+        node = make_node(console.database, process)
+        theirs = make_node(console.database, make_process(console.database, tenant="other"))
+        console.sign_in(Scope.READ)
+        ways = {f"nodes/{node}": f"processes/{process}/nodes/{node}", f"nodes/{node}/process": f"processes/{process}"}
+        for path, page in ways.items():
+            assert console.client.get(f"/console/{path}").url.path == f"/console/{page}"
+        for absent in (theirs, node + 1_000, 0, 2**63):
+            assert "there is no" in console.get(f"/console/nodes/{absent}", 404)
+            console.get(f"/console/nodes/{absent}/process", 404)
+
+
 def test_pages_are_there_without_redis(database_url: str) -> None:
     console = Console(database_url, NO_REDIS)
     with console.client:

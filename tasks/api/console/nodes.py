@@ -1,4 +1,4 @@
-"""The page of one node: what it is for, what was said, done and paid in each of its turns."""
+"""The page of one node: what it is for, what was said, done and paid in each of its turns; and the ways to it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from models.store import console as store
-from tasks.api.console.pages import page
+from models.store import read
+from tasks.api.access import Caller
+from tasks.api.console.pages import go, page
 from tasks.api.console.processes import known
 from tasks.api.console.session import Visitor
-from tasks.api.parts import Here
+from tasks.api.parts import Here, Parts
 from tasks.api.problems import not_found
 
 router = APIRouter()
@@ -20,6 +22,27 @@ router = APIRouter()
 TURNS: Final = 100
 MESSAGES: Final = 50
 ARTIFACT_CHARS: Final = 50_000
+
+
+@router.get("/nodes/{node_id}")
+def to_node(here: Here, who: Visitor, node_id: int) -> Response:
+    """To the page of a node, for whoever knows only its id, as a turn's message does."""
+    return go(f"/processes/{_process_of(here, who, node_id)}/nodes/{node_id}")
+
+
+@router.get("/nodes/{node_id}/process")
+def to_process(here: Here, who: Visitor, node_id: int) -> Response:
+    """To the page of the process that the node belongs to."""
+    return go(f"/processes/{_process_of(here, who, node_id)}")
+
+
+def _process_of(here: Parts, who: Caller, node_id: int) -> UUID:
+    database = here.runtime.database
+    process_id = store.process_of(database, node_id) if 0 < node_id < 2**63 else None
+    state = read.state(database, process_id) if process_id is not None else None
+    if process_id is None or state is None or state["tenant"] != who.tenant:
+        raise not_found(f"node {node_id}")
+    return process_id
 
 
 @router.get("/processes/{process_id}/nodes/{node_id}")

@@ -164,7 +164,7 @@ def _shown(here: Parts, status: dict[str, Any], seen: Look) -> dict[str, Any]:
 
 
 def _caller(here: Parts, node_id: int) -> str:
-    return f"{ROOT}/processes/{store.parent_process(here.runtime.database, node_id)}/nodes/{node_id}"
+    return f"{ROOT}/processes/{store.process_of(here.runtime.database, node_id)}/nodes/{node_id}"
 
 
 def _storable(text: str) -> str:
