@@ -89,6 +89,9 @@ class Member(CeleryProcess):
         """Whether it consumes (a worker) or runs (a beat)."""
         return self.running and (self._ready or not self.name.startswith("worker"))
 
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
     def kill9(self) -> None:
         """SIGKILL and nothing else; what it forked is left to notice."""
         self._process.kill9()
@@ -146,19 +149,19 @@ class Cluster:
         name = f"worker{len(self.members) + 1}"
         command = worker_command("tasks.celery", name, pool, concurrency)
         command += ["-l", "INFO", *(["-Q", queues] if queues else []), *(["-E"] if events else [])]
-        return self._start(name, command, environment or {}, wait=wait)
+        return self.start(name, command, environment or {}, wait=wait)
 
     def beat(self, environment: Mapping[str, str] | None = None) -> Member:
         name = f"beat{len(self.members) + 1}"
         folder = self.folder / name
         folder.mkdir()
-        return self._start(name, beat_command("tasks.celery", folder), environment or {}, wait=False)
+        return self.start(name, beat_command("tasks.celery", folder), environment or {}, wait=False)
 
     def flower(self, *options: str, environment: Mapping[str, str] | None = None) -> tuple[Member, str]:
         """Start Flower with our configuration: it, and its address. Whether it answers yet is the caller's to see."""
         port = free_port()
         command = [*flower_command("tasks.celery", port), *options]
-        member = self._start(f"flower{len(self.members) + 1}", command, environment or {}, wait=False)
+        member = self.start(f"flower{len(self.members) + 1}", command, environment or {}, wait=False)
         return member, f"http://127.0.0.1:{port}"
 
     def workers(self, number: int, **options: Any) -> list[Member]:
@@ -168,11 +171,14 @@ class Cluster:
             member.wait_ready()
         return started
 
-    def _start(self, name: str, command: list[str], extra: Mapping[str, str], *, wait: bool) -> Member:
+    def start(
+        self, name: str, command: list[str], extra: Mapping[str, str] | None = None, *, wait: bool = True
+    ) -> Member:
+        """Start any process of the stack; with ``wait`` one that is ready when this returns."""
         path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
         env = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "PYTHONPYCACHEPREFIX": str(BYTECODE)}
         env.pop("PYTHONDONTWRITEBYTECODE", None)
-        member = Member(name, command, {**env, **self.environment, **extra}, self.folder / f"{name}.log")
+        member = Member(name, command, {**env, **self.environment, **(extra or {})}, self.folder / f"{name}.log")
         self.members.append(member)
         member.start()
         if wait:
