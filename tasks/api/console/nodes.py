@@ -14,8 +14,10 @@ from tasks.api.access import Caller
 from tasks.api.console.pages import go, page
 from tasks.api.console.processes import known
 from tasks.api.console.session import Visitor
+from tasks.api.console.texts import plain
 from tasks.api.parts import Here, Parts
 from tasks.api.problems import not_found
+from tasks.api.waiting import Row, events
 
 router = APIRouter()
 
@@ -52,6 +54,7 @@ def node_page(request: Request, here: Here, who: Visitor, process_id: UUID, node
     found = store.node(database, node_id) if 0 < node_id < 2**63 else None
     if found is None or found["process_id"] != process_id:
         raise not_found(f"node {node_id} in the process {process_id}")
+    own, below = store.node_cost(database, node_id)
     return page(
         request,
         "node.html",
@@ -62,5 +65,20 @@ def node_page(request: Request, here: Here, who: Visitor, process_id: UUID, node
         artifacts=store.node_artifacts(database, node_id, chars=ARTIFACT_CHARS),
         messages=store.node_messages(database, process_id, node_id, limit=MESSAGES),
         called=store.called(database, node_id, limit=TURNS),
+        cost_usd=None if own is None and below is None else (own or 0) + (below or 0),
+        below_usd=below,
         turns=TURNS,
     )
+
+
+@router.get("/processes/{process_id}/nodes/{node_id}/events")
+def follow_node(request: Request, here: Here, who: Visitor, process_id: UUID, node_id: int) -> Response:
+    """What is told of one node: its turns, and the text of a call as it is written, harmless to look at."""
+    root = known(here, who, process_id)["root_id"]
+
+    def shown(event: Row) -> Row | None:
+        if event.get("node") != node_id or event.get("process") != str(process_id):
+            return None
+        return event | {"text": plain(str(event["text"]))} if "text" in event else event
+
+    return events(here, request, process_id, root, shown)
