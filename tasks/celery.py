@@ -31,6 +31,7 @@ from tasks.plans import picture_within
 from tasks.publish import CONTROL_QUEUE, URGENT_QUEUE, engine_queue, turn_task
 from tasks.settings import current
 from tasks.submission import SubmissionError, parse_submission, prepare, rejected
+from tasks.traces import sent_along
 from tasks.wiring import Runtime, load_engines
 
 log = logging.getLogger(__name__)
@@ -173,6 +174,9 @@ def submit(self: Any, *args: Any, **payload: Any) -> None:
         return
     try:
         submission = parse_submission({**given, "id": str(process_id)} if isinstance(given, dict) else given)
+        if not submission.trace_context:
+            # As instrumented senders write them: beside Celery's own headers.
+            submission = submission.model_copy(update={"trace_context": sent_along(self.request.get)})
         process = prepare(submission, settings, runtime.engines, runtime.sources, partial(_remark, process_id))
         faults.reach("before_store")
         turns = store.submit(runtime.database, [process])
