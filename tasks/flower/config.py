@@ -29,7 +29,7 @@ if not (_given.basic_auth or _given.auth or _given.unix_socket):
         )
     address = _given.address or "127.0.0.1"
 
-tasks_columns = "name,kwargs,state,result,received,runtime,worker,uuid"
+tasks_columns = "name,kwargs,state,result,uuid,received,runtime,worker"
 _tornado["template_loader"] = templates()
 _formatter = Formatter(current().console_url)
 

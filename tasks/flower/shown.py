@@ -43,7 +43,9 @@ class Formatter:
         if told:
             task.args, task.kwargs = "", _line(told)
         if done:
-            task.result = _line(done)
+            # A list has room for a beginning: what is new comes first, the long id last.
+            new = {key: value for key, value in done.items() if key not in told and key != "process"}
+            task.result = _line({**new, **{key: done[key] for key in ("process",) if key in done}})
         return task
 
     def links(self, told: dict[str, Any]) -> list[tuple[str, str]]:

@@ -54,7 +54,7 @@ def test_a_turn_links_to_its_process_and_node() -> None:
         f"{CONSOLE}/processes/{PROCESS}",
         f"{CONSOLE}/nodes/12",
     ]
-    assert ended.result == f"process {PROCESS}, node 12, phase PLAN"
+    assert ended.result == f"phase PLAN, process {PROCESS}"
 
 
 def test_a_callback_in_another_application_links_to_its_process() -> None:
