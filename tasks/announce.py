@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 from models.records import View
 from models.store.processes import Delivery
@@ -11,14 +15,29 @@ from tasks.progress import Background
 
 log = logging.getLogger(__name__)
 
+_COLLECTED: ContextVar[list[dict[str, Any]] | None] = ContextVar("vancetope_announced", default=None)
+
+
+@contextmanager
+def collected() -> Iterator[list[dict[str, Any]]]:
+    """The turns announced in this block by this thread: ids, and where each went. For events and Flower."""
+    done: list[dict[str, Any]] = []
+    token = _COLLECTED.set(done)
+    try:
+        yield done
+    finally:
+        _COLLECTED.reset(token)
+
 
 def announce(background: Background, view: View, transition: Transition, *, closed: bool) -> None:
     """Say that the turn is done, that the plan has changed, and if so that the process is closed. Never blocks."""
     process, node = view.process, view.node
     went = {"phase": transition.phase, "status": transition.status.value, "reason": transition.reason.value}
     log.info("turn done", extra=went)
-    event = {"kind": "turn", "process": str(process.id), "node": node.id, "turn": node.turn, **went}
-    background.emit(process.root_id, event)
+    turn = {"process": str(process.id), "node": node.id, "turn": node.turn, **went}
+    if (done := _COLLECTED.get()) is not None:
+        done.append(turn)
+    background.emit(process.root_id, {"kind": "turn", **turn})
     if view.plan is not None:
         background.plan_changed(process.root_id, process.id, last=closed)
     if not closed:

@@ -12,8 +12,6 @@ from typing import Any
 from uuid import UUID
 
 from celery import Celery, Task, signals
-from celery.exceptions import InvalidTaskError
-from celery.worker.request import Request
 from kombu import Queue
 from psycopg import DataError
 
@@ -24,6 +22,7 @@ from models.store import read
 from models.store.clean import NotStorable
 from models.store.database import DatabaseUnavailable
 from tasks import faults, inbox, logs
+from tasks.announce import collected
 from tasks.broker import connection_options
 from tasks.consumer import Consumer, set_aside
 from tasks.control import resume_process, steer_process, stop_process
@@ -32,6 +31,7 @@ from tasks.plans import picture_within
 from tasks.publish import CONTROL_QUEUE, URGENT_QUEUE, engine_queue, turn_task
 from tasks.settings import current
 from tasks.submission import SubmissionError, parse_submission, prepare, rejected
+from tasks.traces import sent_along
 from tasks.wiring import Runtime, load_engines
 
 log = logging.getLogger(__name__)
@@ -56,6 +56,9 @@ PLAN_CHARS = 48_000
 RESULT_PIECE_CHARS = 48_000
 RESULT_PIECE_BYTES = 64_000
 """``vancetope.result`` answers with at most this much of a wrapper's JSON at a time, as a result backend stores it."""
+
+SHOWN_CHARS = 1_000
+"""Of what a turn or a sweep returns events show so much: ids, names and counts, made to be shown."""
 
 settings = current()
 _ENGINES = load_engines(settings.engines)
@@ -88,25 +91,11 @@ runtime = Runtime(settings, app)
 Consumer.runtime = runtime
 
 
-class RedactedRequest(Request):
-    """What events, Flower and logs see of a task: never the arguments of a submission, which hold the prompt."""
-
-    def __init__(self, message: Any, *args: Any, **kwargs: Any) -> None:
-        # Read here, in the consumer, which sets aside what is unreadable; in the pool it would be logged whole.
-        body = message.payload
-        if not (isinstance(body, list | tuple) and len(body) == 3 and isinstance(body[0], list | tuple)):
-            raise InvalidTaskError("the body is not [args, kwargs, options]")
-        super().__init__(message, *args, **kwargs)
-        if not self.name.endswith(".turn"):
-            self._argsrepr: str = "(...)"
-            self._kwargsrepr: str = "{...}"
-
-
 class VancetopeTask(Task):  # type: ignore[type-arg]
     """Base of every task here."""
 
-    Request = f"{__name__}:RedactedRequest"
-    # What a task returns (a result, say) is nothing for events and logs.
+    Request = "tasks.redaction:RedactedRequest"
+    # What a task returns (a result, say) is nothing for events and logs, unless it was made for them.
     resultrepr_maxsize = 0
     abstract = True
 
@@ -134,16 +123,19 @@ def _closing(**_: Any) -> None:
 
 
 def _register_turn(engine: str) -> None:
-    def run(*given: object, **named: object) -> None:
+    def run(*given: object, **named: object) -> dict[str, Any] | None:
         numbers = [item for item in given if isinstance(item, int) and not isinstance(item, bool)]
         if named or len(given) != 2 or len(numbers) != 2:
             problem = "a turn is two whole numbers: node id, turn number"
             set_aside(runtime.database, turn_task(engine), problem, [*given, named])
-            return
-        runtime.runner.run(engine, numbers[0], numbers[1])
+            return None
+        with collected() as done:
+            runtime.runner.run(engine, numbers[0], numbers[1])
+        # The last one of a burst.
+        return done[-1] if done else None
 
     run.__doc__ = f"One turn of {engine}: node id and turn number."
-    app.task(name=turn_task(engine), base=VancetopeTask, typing=False)(run)
+    app.task(name=turn_task(engine), base=VancetopeTask, typing=False, resultrepr_maxsize=SHOWN_CHARS)(run)
 
 
 for _name in _ENGINES:
@@ -184,6 +176,9 @@ def submit(self: Any, *args: Any, **payload: Any) -> None:
         return
     try:
         submission = parse_submission({**given, "id": str(process_id)} if isinstance(given, dict) else given)
+        if not submission.trace_context:
+            # As instrumented senders write them: beside Celery's own headers.
+            submission = submission.model_copy(update={"trace_context": sent_along(self.request.get)})
         process = prepare(submission, settings, runtime.engines, runtime.sources, partial(_remark, process_id))
         faults.reach("before_store")
         turns = store.submit(runtime.database, [process])
@@ -199,10 +194,11 @@ def submit(self: Any, *args: Any, **payload: Any) -> None:
     runtime.publisher.publish(turns)
 
 
-@app.task(name=SWEEP, base=VancetopeTask, typing=False)
-def sweep() -> None:
-    """One sweep; beat sends it."""
-    runtime.sweeper.sweep()
+@app.task(name=SWEEP, base=VancetopeTask, typing=False, resultrepr_maxsize=SHOWN_CHARS)
+def sweep() -> dict[str, int]:
+    """One sweep; beat sends it. Returns how many rows each repair has touched."""
+    done: dict[str, int] = runtime.sweeper.sweep()
+    return done
 
 
 @app.task(name=WEBHOOKS, base=VancetopeTask, typing=False)

@@ -121,6 +121,8 @@ class Settings(BaseSettings):
     ``10.20.0.0/16,127.0.0.1/32``. Everywhere else only https to public addresses."""
     flower_url: str | None = None
     """Where people reach Flower; the console's page of workers links to it."""
+    console_url: str | None = None
+    """Where people reach the console, ``https://host/console``; Flower's pages link to it."""
 
     metrics_open: bool = False
     """``/metrics`` answers callers of private networks without a token, unless a proxy has passed them on."""
@@ -164,7 +166,7 @@ class Settings(BaseSettings):
             raise ValueError("must be an http or https address, like http://collector:4318 (OTLP over HTTP, not gRPC)")
         return value
 
-    @field_validator("flower_url")
+    @field_validator("flower_url", "console_url")
     @classmethod
     def _is_a_page(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith(("http://", "https://")):

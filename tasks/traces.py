@@ -11,7 +11,7 @@ import hashlib
 import importlib
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 _TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PATH: Final = "/v1/traces"
+MAX_HEADER_CHARS: Final = 512
 
 
 class Traces(Protocol):
@@ -58,6 +59,17 @@ def origin(process: ProcessView) -> Origin:
             return Origin(trace_id=trace_id, parent_id=parent_id, sampled=bool(flags & 1), state=state)
     # All-zero ids are no ids, to OpenTelemetry; a process may well have one.
     return Origin(trace_id=process.root_id.int or 1, parent_id=None, sampled=True)
+
+
+def sent_along(header: Callable[[str], object]) -> dict[str, str]:
+    """The W3C headers that tracing libraries send along with a request or a message, by their names.
+
+    header: what was sent under a name, ``None`` for nothing. Overlong ones are left out, as the standard wants it.
+    """
+    found = {name: header(name) for name in ("traceparent", "tracestate")}
+    return {
+        name: value for name, value in found.items() if isinstance(value, str) and 0 < len(value) <= MAX_HEADER_CHARS
+    }
 
 
 def node_span(process: ProcessView, node_id: int) -> int:

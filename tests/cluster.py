@@ -5,6 +5,8 @@ Each child leads its own process group and dies with its parent; what it logs go
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import signal
 import socket
@@ -19,6 +21,7 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
+import redis
 from celery import Celery
 from kombu import Queue
 from processes import eventually
@@ -28,8 +31,8 @@ from models.records import Turn
 from models.store import processes as store
 from models.store import read
 from tasks.control import stop_process
-from tasks.dev.celery_processes import CeleryProcess, beat_command, worker_command
-from tasks.dev.process import ChildProcess, wait_until
+from tasks.dev.celery_processes import CeleryProcess, beat_command, flower_command, worker_command
+from tasks.dev.process import ChildProcess, free_port, wait_until
 from tasks.publish import CONTROL_QUEUE, PRIORITY_SEPARATOR, PRIORITY_STEPS
 from tasks.settings import load_settings
 from tasks.submission import parse_submission, prepare
@@ -85,6 +88,9 @@ class Member(CeleryProcess):
     def ready(self) -> bool:
         """Whether it consumes (a worker) or runs (a beat)."""
         return self.running and (self._ready or not self.name.startswith("worker"))
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
 
     def kill9(self) -> None:
         """SIGKILL and nothing else; what it forked is left to notice."""
@@ -143,13 +149,20 @@ class Cluster:
         name = f"worker{len(self.members) + 1}"
         command = worker_command("tasks.celery", name, pool, concurrency)
         command += ["-l", "INFO", *(["-Q", queues] if queues else []), *(["-E"] if events else [])]
-        return self._start(name, command, environment or {}, wait=wait)
+        return self.start(name, command, environment or {}, wait=wait)
 
     def beat(self, environment: Mapping[str, str] | None = None) -> Member:
         name = f"beat{len(self.members) + 1}"
         folder = self.folder / name
         folder.mkdir()
-        return self._start(name, beat_command("tasks.celery", folder), environment or {}, wait=False)
+        return self.start(name, beat_command("tasks.celery", folder), environment or {}, wait=False)
+
+    def flower(self, *options: str, environment: Mapping[str, str] | None = None) -> tuple[Member, str]:
+        """Start Flower with our configuration: it, and its address. Whether it answers yet is the caller's to see."""
+        port = free_port()
+        command = [*flower_command("tasks.celery", port), *options]
+        member = self.start(f"flower{len(self.members) + 1}", command, environment or {}, wait=False)
+        return member, f"http://127.0.0.1:{port}"
 
     def workers(self, number: int, **options: Any) -> list[Member]:
         """Several at once, all consuming when this returns."""
@@ -158,11 +171,14 @@ class Cluster:
             member.wait_ready()
         return started
 
-    def _start(self, name: str, command: list[str], extra: Mapping[str, str], *, wait: bool) -> Member:
+    def start(
+        self, name: str, command: list[str], extra: Mapping[str, str] | None = None, *, wait: bool = True
+    ) -> Member:
+        """Start any process of the stack; with ``wait`` one that is ready when this returns."""
         path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
         env = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "PYTHONPYCACHEPREFIX": str(BYTECODE)}
         env.pop("PYTHONDONTWRITEBYTECODE", None)
-        member = Member(name, command, {**env, **self.environment, **extra}, self.folder / f"{name}.log")
+        member = Member(name, command, {**env, **self.environment, **(extra or {})}, self.folder / f"{name}.log")
         self.members.append(member)
         member.start()
         if wait:
@@ -241,6 +257,11 @@ class Cluster:
         with psycopg.connect(self.database_url, autocommit=True, connect_timeout=10) as connection:
             return connection.execute(query, params).fetchall()  # type: ignore[call-overload]
 
+    def everything_in_redis(self) -> str:
+        """All keys and values, message bodies decoded."""
+        with redis.Redis.from_url(self.redis_url) as client:
+            return "\n".join(_contents(client))
+
     def status(self, process_id: UUID) -> str:
         """The process's status, ``""`` when it is not stored."""
         rows = self.rows("SELECT status FROM processes WHERE id = %s", process_id)
@@ -263,6 +284,26 @@ class Cluster:
 
     def lease_owner(self, process_id: UUID) -> str | None:
         return self.rows("SELECT lease_owner FROM nodes WHERE process_id = %s AND parent_id IS NULL", process_id)[0][0]
+
+
+def _contents(client: redis.Redis) -> Iterator[str]:
+    for key in client.scan_iter():
+        kind = client.type(key)
+        read: dict[bytes, Any] = {
+            b"string": lambda key: [client.get(key)],
+            b"list": lambda key: client.lrange(key, 0, -1),
+            b"hash": lambda key: [part for pair in client.hgetall(key).items() for part in pair],
+            b"set": client.smembers,
+            b"zset": lambda key: client.zrange(key, 0, -1),
+        }
+        for value in [key, *read[kind](key)]:
+            text = (value or b"").decode("utf-8", "replace")
+            yield text
+            try:
+                body = json.loads(text).get("body")
+                yield base64.b64decode(body).decode("utf-8", "replace")
+            except (ValueError, AttributeError, TypeError):
+                continue
 
 
 MakeCluster = Callable[..., Cluster]

@@ -21,6 +21,22 @@ CHILDREN_COUNTED = 5_000
 BUSY_SHOWN = 60
 MATCHES_SHOWN = 100
 CALLED_SHOWN = 5
+BELOW_COUNTED = 5_000
+"""Sub-processes of one statement whose cost is summed, at most."""
+
+# ``below``: every sub-process under the nodes of ``shown``, however deep, with the node it is under.
+_BELOW = """
+below AS (
+  SELECT s.id AS node, p.id AS called, p.id FROM shown s JOIN nodes n ON n.id = s.id AND n.spawned_calls > 0
+    JOIN processes p ON p.parent_node_id = n.id
+  UNION ALL
+  SELECT b.node, b.called, p.id FROM below b JOIN nodes n ON n.process_id = b.id AND n.spawned_calls > 0
+    JOIN processes p ON p.parent_node_id = n.id
+)"""
+# What the calls of a sub-process's nodes have cost: by node, as the ledger's own key goes.
+_BELOW_COSTS = f"""
+  SELECT b.node, b.called, sum(l.cost_usd) AS cost FROM (SELECT * FROM below LIMIT {BELOW_COUNTED}) b
+    JOIN nodes n ON n.process_id = b.id JOIN llm_calls l ON l.node_id = n.id GROUP BY b.node, b.called"""
 
 _GLIMPSES = f"""
 SELECT p.id, left(coalesce(nullif(i.goal, ''), i.params ->> 'prompt', ''), {ABOUT_CHARS}), p.node_count, l.calls, l.cost
@@ -58,14 +74,17 @@ WITH RECURSIVE wanted AS (
 ), shown AS (
   SELECT id FROM nodes WHERE process_id = %(process)s AND depth = 0
   UNION SELECT id FROM path UNION SELECT id FROM listed
+), {_BELOW.strip()}, below_costs AS MATERIALIZED (
+  SELECT node, sum(cost) AS cost FROM ({_BELOW_COSTS}) c GROUP BY node
 )
 SELECT n.id, n.parent_id, n.kind, left(CASE WHEN n.parent_id IS NULL THEN i.goal ELSE n.goal END, {GOAL_CHARS}),
        n.status, n.awaiting_post_children, n.phase, left(n.failure, {FAILURE_CHARS}), counted.numbers, asked.id,
-       asked.owner, n.lease_owner, spent.cost, called.processes, n.id IN (SELECT id FROM wanted)
+       asked.owner, n.lease_owner, spent.cost, called.processes, n.id IN (SELECT id FROM wanted), under.cost
   FROM shown s CROSS JOIN LATERAL (SELECT * FROM nodes WHERE id = s.id OFFSET 0) n
   LEFT JOIN process_inputs i ON i.process_id = n.process_id AND n.parent_id IS NULL
   LEFT JOIN LATERAL (SELECT id, owner FROM inbox_items WHERE node_id = n.id AND status = 'PENDING' OFFSET 0) asked
          ON true
+  LEFT JOIN below_costs under ON under.node = n.id
   CROSS JOIN LATERAL (SELECT sum(cost_usd) AS cost FROM llm_calls WHERE node_id = n.id) spent
   CROSS JOIN LATERAL (
     SELECT json_agg(json_build_array(p.id, p.recipe_name, coalesce(p.close_reason, p.status)) ORDER BY p.created_at)
@@ -101,10 +120,23 @@ SELECT n.id, n.process_id, n.parent_id, n.kind, CASE WHEN n.parent_id IS NULL TH
  WHERE n.id = %(id)s
 """
 
+_NODE_COST = f"""
+WITH RECURSIVE shown AS (SELECT %(id)s::bigint AS id), {_BELOW.strip()}
+SELECT (SELECT sum(cost_usd) FROM llm_calls WHERE node_id = %(id)s), (SELECT sum(cost) FROM ({_BELOW_COSTS}) c)
+"""
+
+_CALLED = f"""
+WITH RECURSIVE shown AS (SELECT %(id)s::bigint AS id), {_BELOW.strip()}
+SELECT p.id, p.recipe_name, p.status, p.close_reason, p.created_at, p.closed_at, c.cost
+  FROM (SELECT * FROM processes WHERE parent_node_id = %(id)s ORDER BY created_at DESC LIMIT %(limit)s) p
+  LEFT JOIN ({_BELOW_COSTS}) c ON c.called = p.id
+ ORDER BY p.created_at DESC
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlined:
-    """A node of a tree for people. Texts are beginnings; money is US dollars, of the node's own calls."""
+    """A node of a tree for people. Texts are beginnings, money is US dollars."""
 
     id: int
     parent_id: int | None
@@ -121,6 +153,9 @@ class Outlined:
     """Whose the open question is; ``None`` also for everybody's."""
     lease_owner: str | None
     cost_usd: Decimal | None
+    """Of its own calls."""
+    below_usd: Decimal | None
+    """Of all calls in the sub-processes it has called, and in theirs."""
     called: tuple[tuple[str, str, str], ...]
     """The last sub-processes: id, recipe, status."""
     wanted: bool
@@ -200,17 +235,20 @@ def node_messages(database: Database, process_id: UUID, node_id: int, *, limit: 
 
 
 def called(database: Database, node_id: int, *, limit: int) -> list[dict[str, Any]]:
-    """The sub-processes the node has called, the newest first."""
-    return _rows(
-        database,
-        ("id", "recipe_name", "status", "close_reason", "created_at", "closed_at"),
-        "FROM processes WHERE parent_node_id = %(id)s ORDER BY created_at DESC LIMIT %(limit)s",
-        {"id": node_id, "limit": limit},
-    )
+    """The sub-processes the node has called, the newest first; ``cost_usd`` with what theirs have cost."""
+    keys = ("id", "recipe_name", "status", "close_reason", "created_at", "closed_at", "cost_usd")
+    rows = database.statement(_CALLED, {"id": node_id, "limit": limit})
+    return [dict(zip(keys, row, strict=True)) for row in rows]
 
 
-def parent_process(database: Database, node_id: int) -> UUID | None:
-    """The process of a node: the caller of a sub-process."""
+def node_cost(database: Database, node_id: int) -> tuple[Decimal | None, Decimal | None]:
+    """US dollars of the node's own calls, and of those in all sub-processes below it; ``None``: none has a price."""
+    rows = database.statement(_NODE_COST, {"id": node_id})
+    return rows[0][0], rows[0][1]
+
+
+def process_of(database: Database, node_id: int) -> UUID | None:
+    """The process that a node belongs to."""
     rows = database.statement("SELECT process_id FROM nodes WHERE id = %(id)s", {"id": node_id})
     return rows[0][0] if rows else None
 
@@ -244,6 +282,7 @@ def _outlined(row: Row) -> Outlined:
         asked_of=row[10],
         lease_owner=row[11],
         cost_usd=row[12],
+        below_usd=row[15],
         called=tuple((each[0], each[1], each[2]) for each in row[13] or ()),
         wanted=row[14],
     )

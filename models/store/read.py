@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -126,6 +127,12 @@ class Place:
         return cls(datetime.fromisoformat(at), UUID(identity))
 
 
+_SUMMARY_KEYS = (
+    "id", "status", "close_reason", "engine", "recipe", "project", "owner", "created_at", "started_at", "closed_at",
+)  # fmt: skip
+_SUMMARY = "SELECT id, status, close_reason, engine, recipe_name, project, owner, created_at, started_at, closed_at"
+
+
 def page(
     database: Database,
     *,
@@ -135,18 +142,16 @@ def page(
     status: str | None = None,
     recipe: str | None = None,
     before: Place | None = None,
+    after: Place | None = None,
 ) -> list[dict[str, Any]]:
-    """Top-level processes of a tenant, the newest first, behind ``before``."""
-    keys = (
-        "id", "status", "close_reason", "engine", "recipe", "project", "owner", "created_at", "started_at", "closed_at",
-    )  # fmt: skip
+    """Top-level processes of a tenant, the newest first, behind ``before`` and newer than ``after``."""
     rows = database.statement(
-        "SELECT id, status, close_reason, engine, recipe_name, project, owner, created_at, started_at, closed_at"
-        " FROM processes WHERE parent_node_id IS NULL AND tenant = %(tenant)s"
+        f"{_SUMMARY} FROM processes WHERE parent_node_id IS NULL AND tenant = %(tenant)s"
         " AND (%(project)s::text IS NULL OR project = %(project)s)"
         " AND (%(status)s::text IS NULL OR status = %(status)s)"
         " AND (%(recipe)s::text IS NULL OR recipe_name = %(recipe)s)"
         " AND (%(id)s::uuid IS NULL OR (created_at, id) < (%(at)s::timestamptz, %(id)s))"
+        " AND (%(after)s::uuid IS NULL OR (created_at, id) > (%(after_at)s::timestamptz, %(after)s))"
         " ORDER BY created_at DESC, id DESC LIMIT %(limit)s",
         {
             "tenant": tenant,
@@ -155,10 +160,23 @@ def page(
             "recipe": recipe,
             "at": None if before is None else before.created_at,
             "id": None if before is None else before.id,
+            "after_at": None if after is None else after.created_at,
+            "after": None if after is None else after.id,
             "limit": limit,
         },
     )
-    return [dict(zip(keys, row, strict=True)) for row in rows]
+    return [dict(zip(_SUMMARY_KEYS, row, strict=True)) for row in rows]
+
+
+def summaries(database: Database, ids: Sequence[UUID], *, tenant: str) -> list[dict[str, Any]]:
+    """Those of the processes that are there and of the tenant, as :func:`page` shows them."""
+    if not ids:
+        return []
+    rows = database.statement(
+        f"{_SUMMARY} FROM processes WHERE id = ANY(%(ids)s) AND tenant = %(tenant)s ORDER BY created_at DESC, id DESC",
+        {"ids": list(ids), "tenant": tenant},
+    )
+    return [dict(zip(_SUMMARY_KEYS, row, strict=True)) for row in rows]
 
 
 def submitted(database: Database, process_id: UUID) -> dict[str, Any] | None:

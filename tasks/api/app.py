@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -32,7 +33,11 @@ Every error is `application/problem+json` with a stable `code`. Send `Authorizat
 
 
 def create_app(runtime: Runtime, *, open_to_loopback: bool) -> FastAPI:
-    """The application. ``runtime`` is closed with it. open_to_loopback: callers on this machine need no token."""
+    """The application. ``runtime`` is closed with it. open_to_loopback: callers on this machine need no token.
+
+    ``app.state.closing`` is for its server to set before it waits for open responses (``tasks.api.server``).
+    """
+    closing = threading.Event()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -40,7 +45,7 @@ def create_app(runtime: Runtime, *, open_to_loopback: bool) -> FastAPI:
             runtime.settings.redis, socket_connect_timeout=2, socket_keepalive=True, max_connections=1_000
         )
         limit = RateLimit(runtime.redis, runtime.settings.api_requests_per_minute)
-        app.state.parts = Parts(runtime, limit, listener, open_to_loopback, Metrics(runtime))
+        app.state.parts = Parts(runtime, limit, listener, open_to_loopback, Metrics(runtime), closing)
         try:
             yield
         finally:
@@ -59,6 +64,7 @@ def create_app(runtime: Runtime, *, open_to_loopback: bool) -> FastAPI:
         max_body_size=2 * runtime.settings.max_input_bytes + MAX_BODY_OVERHEAD,
         responses={"default": problems.RESPONSE},
     )
+    app.state.closing = closing
     app.middleware("http")(_protect)
     problems.install(app)
     routers = [each.router for each in (processes, inbox, documents, webhooks, catalogue, health, metrics)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -15,13 +16,17 @@ from tasks.wiring import Runtime
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """open_to_loopback: callers on this machine need no token. listener: subscribes to progress channels."""
+    """open_to_loopback: callers on this machine need no token. listener: subscribes to progress channels.
+
+    closing: set when the server has been told to end; whoever waits or streams comes to an end by itself then.
+    """
 
     runtime: Runtime
     rate: RateLimit
     listener: redis.asyncio.Redis
     open_to_loopback: bool
     metrics: Metrics
+    closing: threading.Event
 
 
 def parts(request: Request) -> Parts:

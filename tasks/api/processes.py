@@ -22,12 +22,12 @@ from tasks.api.problems import Problem, not_found, responses
 from tasks.api.waiting import events, until_closed
 from tasks.control import resume_process, stop_process
 from tasks.submission import Submission, parse_submission, prepare
+from tasks.traces import sent_along
 
 router = APIRouter(prefix="/v1/processes", tags=["processes"])
 
 LONGEST_WAIT_SECONDS = 60.0
 MAX_PLAN_NODES = 5_000
-MAX_TRACE_HEADER = 512
 _KEYS = UUID("5b6d1f0e-58a1-4b52-9a0e-6d7f4ce6a9d1")
 """Namespace of the ids made from idempotency keys."""
 
@@ -35,9 +35,7 @@ Page = Annotated[int, Query(ge=1, le=200, description="Largest number of items."
 
 
 def _callers_trace(request: Request) -> dict[str, str]:
-    """The W3C headers that tracing libraries send along. Overlong ones are left out, as the standard wants it."""
-    found = {name: request.headers.get(name, "") for name in ("traceparent", "tracestate")}
-    return {name: value for name, value in found.items() if value and len(value) <= MAX_TRACE_HEADER}
+    return sent_along(request.headers.get)
 
 
 CallersTrace = Annotated[dict[str, str], Depends(_callers_trace)]

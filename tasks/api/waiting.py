@@ -31,6 +31,7 @@ KEEP_ALIVE_SECONDS: Final = 15.0
 """Between two comments on a stream on which nothing happens: proxies cut silent ones."""
 
 Row = dict[str, Any]
+Shown = Callable[[Row], Row | None]
 
 
 async def until_closed(
@@ -47,7 +48,7 @@ async def until_closed(
             while True:
                 status = await run_in_threadpool(read.state, here.runtime.database, process_id)
                 left = deadline - time.monotonic()
-                if status is None or status["status"] == "CLOSED" or left <= 0:
+                if status is None or status["status"] == "CLOSED" or left <= 0 or here.closing.is_set():
                     break
                 await listener.until("closed", process_id, min(left, listener.poll_seconds))
     if status is None:
@@ -57,18 +58,21 @@ async def until_closed(
     return status, await run_in_threadpool(read.result, here.runtime.database, process_id)
 
 
-def events(here: Parts, request: Request, process_id: UUID, root_id: UUID) -> Response:
-    """A response that streams the process's events until it is closed or the caller has gone."""
+def events(here: Parts, request: Request, process_id: UUID, root_id: UUID, shown: Shown | None = None) -> Response:
+    """A response that streams the process's events until it is closed, the caller has gone or the server ends.
+
+    shown: what is told of an event, or ``None`` to leave it out; without it all that is told on the root's channel.
+    """
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    stream = _stream(here, request, process_id, root_id)
+    stream = _stream(here, request, process_id, root_id, shown or (lambda event: event))
     return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
 
-async def _stream(here: Parts, request: Request, process_id: UUID, root_id: UUID) -> AsyncIterator[str]:
+async def _stream(here: Parts, request: Request, process_id: UUID, root_id: UUID, shown: Shown) -> AsyncIterator[str]:
     told: tuple[str, str | None] | None = None
     quiet_since = time.monotonic()
     async with _listening(here, root_id) as listener:
-        while not await request.is_disconnected():
+        while not here.closing.is_set() and not await request.is_disconnected():
             status = await run_in_threadpool(read.state, here.runtime.database, process_id)
             if status is None:
                 return
@@ -83,11 +87,12 @@ async def _stream(here: Parts, request: Request, process_id: UUID, root_id: UUID
                 event = await listener.next(left)
                 if event is None:
                     continue
-                quiet_since = time.monotonic()
                 kind = str(event.get("kind", "event"))
                 if kind == "closed":
                     break
-                yield _event(kind, event)
+                if (told_of := shown(event)) is not None:
+                    quiet_since = time.monotonic()
+                    yield _event(kind, told_of)
             if time.monotonic() - quiet_since >= KEEP_ALIVE_SECONDS:
                 quiet_since = time.monotonic()
                 yield ": nothing new\n\n"

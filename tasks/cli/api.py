@@ -5,9 +5,9 @@ from __future__ import annotations
 import ipaddress
 
 import click
-import uvicorn
 
 from tasks.api.app import create_app
+from tasks.api.server import serve
 from tasks.broker import publisher_app
 from tasks.cli.here import backend_settings
 from tasks.cli.output import err
@@ -30,7 +30,7 @@ def api(host: str, port: int, tokens_required: bool) -> None:
     app = create_app(Runtime(settings, publisher_app(settings)), open_to_loopback=is_open)
     who = "callers on this machine need no token" if is_open else "every caller needs a token"
     err().print(f"http://{host}:{port}/openapi.json, console http://{host}:{port}/console/; {who}", markup=False)
-    uvicorn.run(app, host=host, port=port, log_config=None, server_header=False, timeout_graceful_shutdown=10)
+    serve(app, host=host, port=port)
 
 
 def is_loopback(host: str) -> bool:

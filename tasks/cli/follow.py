@@ -40,8 +40,8 @@ class Follower:
         self._channel = channel(root_id or process_id)
         self._client = redis.Redis.from_url(redis_url, socket_timeout=5, socket_connect_timeout=2)
         self._pubsub: Any = None
-        self.status: dict[str, Any] | None = None
-        """The process as last seen in PostgreSQL."""
+        self.state: dict[str, Any] | None = None
+        """The process as last seen in PostgreSQL, as ``read.state`` tells: one row, however large its tree is."""
 
     @property
     def live(self) -> bool:
@@ -76,10 +76,10 @@ class Follower:
         while True:
             if time.monotonic() >= next_poll:
                 try:
-                    self.status = read.status(self._database, self._process_id)
+                    self.state = read.state(self._database, self._process_id)
                 except DatabaseUnavailable as error:
                     yield {"kind": "away", "message": str(error)}
-                if self.status is not None and self.status["status"] == "CLOSED":
+                if self.state is not None and self.state["status"] == "CLOSED":
                     yield from self._rest()
                     # A last look for the caller, with the closed row.
                     yield None

@@ -74,8 +74,8 @@ class RunProgress:
         """A line that stays. Shown also with ``quiet``: it says why there may never be an answer."""
         self._console.print(Text(text, style="yellow"), soft_wrap=True)
 
-    def show(self, event: dict[str, Any] | None, status: dict[str, Any] | None) -> None:
-        """Take in one event (``None``: a tick) and the process as last seen."""
+    def show(self, event: dict[str, Any] | None, state: dict[str, Any] | None) -> None:
+        """Take in one event (``None``: a tick) and the process as last seen (``read.state``)."""
         kind = None if event is None else event.get("kind")
         if event is not None:
             self._plan.see(event)
@@ -93,24 +93,24 @@ class RunProgress:
                 self._console.print(f"turn {self._turns}: {self._state} ({took})", markup=False, soft_wrap=True)
         elif event is not None and kind == "away":
             self._state = "PostgreSQL does not answer, still trying"
-        elif status is not None and self._turns == 0 and self._characters == 0:
-            self._state = "waiting for a worker" if status["status"] == "INIT" else status["status"].lower()
+        elif state is not None and self._turns == 0 and self._characters == 0:
+            self._state = "waiting for a worker" if state["status"] == "INIT" else state["status"].lower()
         if self._live is not None:
             self._live.update(self._screen())
-        self._ask_for_workers(status)
-        self._say_who_is_asked(status)
+        self._ask_for_workers(state)
+        self._say_who_is_asked(state)
 
-    def _say_who_is_asked(self, status: dict[str, Any] | None) -> None:
-        blocked = status is not None and status["status"] == "BLOCKED"
+    def _say_who_is_asked(self, state: dict[str, Any] | None) -> None:
+        blocked = state is not None and state["status"] == "BLOCKED"
         if blocked and not self._blocked:
             self.remark("it waits for people: `vancetope inbox ls` shows the questions, `vancetope answer` takes one")
         self._blocked = blocked
 
-    def _ask_for_workers(self, status: dict[str, Any] | None) -> None:
+    def _ask_for_workers(self, state: dict[str, Any] | None) -> None:
         if self._asked >= len(_SILENCES) or time.monotonic() - self._started < _SILENCES[self._asked]:
             return
         self._asked += 1
-        if status is None or status["status"] != "INIT":
+        if state is None or state["status"] != "INIT":
             return
         workers = workers_answering(self._app)
         if not workers:

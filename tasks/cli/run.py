@@ -105,7 +105,7 @@ def _wait(
             if not new:
                 progress.remark(f"{process_id} was submitted before; nothing was changed, this is that job")
             for event in follower.events(timeout):
-                progress.show(event, follower.status)
+                progress.show(event, follower.state)
     except NotFinished as error:
         raise CommandError(f"{error}; it goes on: {_where_next(process_id)}", UNFINISHED) from None
     except KeyboardInterrupt:

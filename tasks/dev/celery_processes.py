@@ -12,6 +12,7 @@ from pathlib import Path
 from tasks.dev.process import POLL_SECONDS, ChildProcess, Sink, StackError
 
 APPLICATION = "tasks.celery"
+FLOWER_CONFIG = Path(__file__).resolve().parents[1] / "flower" / "config.py"
 READY_SECONDS = 30.0
 # A child that ends this soon after its start has not worked at all; three times in a row is a fault, not bad luck.
 SHORT_LIFE_SECONDS = 5.0
@@ -31,8 +32,8 @@ def beat_command(application: str, folder: Path) -> Command:
     return [*_celery(application), "beat", "-s", str(folder / "celerybeat-schedule"), "--pidfile="]
 
 
-def flower_command(application: str, port: int) -> Command:
-    return [*_celery(application), "flower", "--address=127.0.0.1", f"--port={port}"]
+def flower_command(application: str, port: int, address: str = "127.0.0.1") -> Command:
+    return [*_celery(application), "flower", f"--conf={FLOWER_CONFIG}", f"--address={address}", f"--port={port}"]
 
 
 def api_command(port: int) -> Command:

@@ -181,7 +181,8 @@ class Stack:
             yield CeleryProcess("api", api_command(self._api_port), flower | env, self._named("api"))
         if self._flower_port is not None:
             command = flower_command(options.application, self._flower_port)
-            yield CeleryProcess("flower", command, env, self._named("flower"))
+            console = {"VANCETOPE_CONSOLE_URL": f"http://127.0.0.1:{self._api_port}/console"} if self._api_port else {}
+            yield CeleryProcess("flower", command, console | env, self._named("flower"))
 
     def _named(self, name: str) -> Sink:
         return lambda line: self._sink(name, line)

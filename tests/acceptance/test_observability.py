@@ -9,12 +9,15 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from celery.signals import before_task_publish
 from cluster import Cluster, MakeCluster, Member
 from factory import new_process
 from fakes.collector import Collector, Received
 from fakes.provider import FakeProvider
 from fakes.wire_formats import Answer
 from fastapi.testclient import TestClient
+from opentelemetry.propagate import inject
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 from processes import eventually
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -127,6 +130,29 @@ def test_one_trace_goes_over_workers_nodes_and_sub_processes(
     calls = [span for span in spans if span.name.startswith("chat ")]
     assert [by_id[call.parent].name for call in calls] == ["turn probe STEP"] * 3
     assert {path for path, _ in collector.requests} == {"/v1/traces"}
+
+
+def test_a_message_of_an_instrumented_sender_goes_on_with_their_trace(traced: Cluster, collector: Collector) -> None:
+    theirs = SpanContext(int(TRACE, 16), int(PARENT, 16), is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+    within = set_span_in_context(NonRecordingSpan(theirs))
+
+    def instrumented(headers: dict[str, Any], **_: Any) -> None:
+        # What the Celery instrumentation does before a message is published.
+        inject(headers, context=within)
+
+    traced.worker(concurrency=1)
+    before_task_publish.connect(instrumented)
+    try:
+        job = traced.send("how many?")
+        other = "b" * 32
+        explicit = traced.send("how many?", traceContext={"traceparent": f"00-{other}-{PARENT}-01"})
+    finally:
+        before_task_publish.disconnect(instrumented)
+    traced.wait_closed(job, explicit)
+    spans = whole_trace(collector, traced, 2)
+    processes = {span.attributes["vancetope.process.id"]: span for span in spans if span.name.startswith("process ")}
+    assert (processes[str(job)].trace, processes[str(job)].parent) == (TRACE, PARENT)
+    assert processes[str(explicit)].trace == other, "what the payload says is more explicit"
 
 
 def test_a_call_says_in_standard_words_what_it_was(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import threading
 from collections.abc import Iterator
@@ -10,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import redis
 from celery.events import EventReceiver
 from cluster import Cluster, MakeCluster
 from fakes.provider import FakeProvider
@@ -35,29 +33,6 @@ def events_of(cluster: Cluster) -> Iterator[list[dict[str, Any]]]:
         thread.join(10)
 
 
-def everything_in(client: redis.Redis) -> str:
-    """All keys and values, message bodies decoded."""
-    found: list[str] = []
-    for key in client.scan_iter():
-        kind = client.type(key)
-        read: dict[bytes, Any] = {
-            b"string": lambda key: [client.get(key)],
-            b"list": lambda key: client.lrange(key, 0, -1),
-            b"hash": lambda key: [part for pair in client.hgetall(key).items() for part in pair],
-            b"set": client.smembers,
-            b"zset": lambda key: client.zrange(key, 0, -1),
-        }
-        for value in [key, *read[kind](key)]:
-            text = (value or b"").decode("utf-8", "replace")
-            found.append(text)
-            try:
-                body = json.loads(text).get("body")
-                found.append(base64.b64decode(body).decode("utf-8", "replace"))
-            except (ValueError, AttributeError, TypeError):
-                continue
-    return "\n".join(found)
-
-
 @pytest.mark.parametrize("failure", ["auth", "crash"])
 def test_no_prompt_and_no_key_shows_outside(failure: str, make_cluster: MakeCluster, provider: FakeProvider) -> None:
     cluster = make_cluster(llm_api_key=KEY, log_level="DEBUG")
@@ -76,8 +51,7 @@ def test_no_prompt_and_no_key_shows_outside(failure: str, make_cluster: MakeClus
     assert PROMPT in provider.requests[0].text
     wrapper = json.dumps(cluster.result(job))
     assert json.loads(wrapper)["success"] is (failure == "crash")
-    with redis.Redis.from_url(cluster.redis_url) as client:
-        places = {"events": json.dumps(events), "Redis": everything_in(client), "the result": wrapper}
+    places = {"events": json.dumps(events), "Redis": cluster.everything_in_redis(), "the result": wrapper}
     places |= {member.name: "\n".join(member.lines) for member in cluster.members}
     history = cluster.rows("SELECT coalesce(string_agg(output::text, ' '), '') FROM phase_records")
     places["the audit trail"] = history[0][0]

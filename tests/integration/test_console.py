@@ -6,24 +6,29 @@ import hashlib
 import hmac
 import json
 import re
+import threading
 from collections.abc import Iterator
 from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import quote
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from factory import make_node, make_process, rows
 from fastapi.testclient import TestClient
 from hooks import endpoint
 from plans import Stage, straight, submit_plan, subtasks
+from processes import eventually
 from rig import NO_REDIS
 
 from models.store import documents, inbox, outbox, tokens, webhooks
 from models.store.tokens import Scope
 from tasks.api.app import create_app
 from tasks.broker import publisher_app
+from tasks.control import stop_process
+from tasks.jsonable import dump
+from tasks.plans import channel
 from tasks.settings import load_settings
 from tasks.wiring import Runtime
 
@@ -530,19 +535,78 @@ def test_a_question_is_dismissed(console: Console) -> None:
 # -- what the pages show -----------------------------------------------------------------------------------------------
 
 
+def listed(page: str) -> list[str]:
+    """The processes whose rows a page or a part of one has, in order."""
+    return re.findall(r'<tr id="r-([0-9a-f-]{36})"', page)
+
+
 def test_the_list_filters_and_goes_on_to_older_ones(console: Console) -> None:
     for number in range(55):
         process = make_process(console.database, "CLOSED" if number % 2 else "RUNNING", recipe_name=f"r{number % 5}")
         make_node(console.database, process, "done")
     first = console.get("/console/")
-    assert first.count("<tr>") == 51
+    assert len(listed(first)) == 50
     older = re.search(r'href="([^"]*cursor=[^"]*)" rel="next"', first)
     assert older
     rest = console.get(unescape(older[1]))
-    assert rest.count("<tr>") == 6
-    assert "hx-trigger" not in rest
-    assert console.get("/console/?recipe=r1&status=RUNNING").count("<tr>") == 6
+    assert len(listed(rest)) == 5
+    assert "data-grows" in first
+    assert "data-grows" not in rest
+    assert len(listed(console.get("/console/?recipe=r1&status=RUNNING"))) == 5
     assert "No process is like that" in console.get("/console/?project=nowhere%00")
+
+
+def test_rows_of_the_list_are_read_by_themselves_with_those_that_are_newer(console: Console) -> None:
+    old, seen, newest = (make_process(console.database, recipe_name=name) for name in ("a", "b", "c"))
+    theirs = make_process(console.database, tenant="other")
+    page = console.get("/console/")
+    assert listed(page) == [str(newest), str(seen), str(old)]
+    places = re.findall(r'data-place="([^"]+)"', page)
+    assert listed(console.get(f"/console/rows?row={old}&row={theirs}&row={uuid4()}")) == [str(old)]
+    assert listed(console.get(f"/console/rows?row={old}&after={places[1]}")) == [str(newest), str(old)]
+    assert listed(console.get(f"/console/rows?after={places[0]}")) == []
+    assert listed(console.get("/console/rows?after=&recipe=b")) == [str(seen)]
+    assert "<html" not in console.get("/console/rows?after=")
+    console.get("/console/rows?after=x", 422)
+    console.get("/console/rows?" + "&".join(f"row={uuid4()}" for _ in range(51)), 422)
+
+
+def costing(console: Console, node: int, dollars: float, *, turn: int = 1) -> None:
+    rows(
+        console.database,
+        "INSERT INTO llm_calls (node_id, turn, process_id, root_id, attempt, provider, model, stop_reason,"
+        " input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd, latency_ms, reached_inference)"
+        " SELECT %(node)s, %(turn)s, p.id, p.root_id, 1, 'openai', 'small', 'stop', 1, 1, 0, 0, %(cost)s, 1, true"
+        " FROM nodes n JOIN processes p ON p.id = n.process_id WHERE n.id = %(node)s RETURNING node_id",
+        node=node, turn=turn, cost=dollars,
+    )  # fmt: skip
+
+
+def test_a_node_costs_what_it_and_all_sub_processes_below_it_have_cost(console: Console) -> None:
+    process = make_process(console.database)
+    root = make_node(console.database, process, "awaiting")
+    caller = make_node(console.database, process, "parked", parent=root, goal="calls others")
+    alone = make_node(console.database, process, "parked", parent=root, order=1, goal="calls nobody")
+    called = make_process(console.database, parent_node=caller, recipe_name="marvin")
+    top = make_node(console.database, called, "awaiting")
+    below = make_node(console.database, called, "parked", parent=top)
+    deepest = make_process(console.database, parent_node=below)
+    other = make_process(console.database, parent_node=caller, recipe_name="ford", parent_key="1:0")
+    for node, dollars in (
+        (caller, 1), (alone, 16), (top, 2), (below, 4), (make_node(console.database, deepest), 8),
+        (make_node(console.database, other), 32),
+    ):  # fmt: skip
+        costing(console, node, dollars)
+    costing(console, top, 64, turn=2)
+    plan = console.get(f"/console/processes/{process}")
+    assert "$111.00, $110.00 of it in sub-processes" in plan
+    assert "<span>$16.00</span>" in plan
+    page = console.get(f"/console/processes/{process}/nodes/{caller}")
+    assert "$111.00" in page
+    assert "$110.00 of it in sub-processes" in page
+    assert re.search(r"marvin</a>.*\$78\.00", page)
+    assert re.search(r"ford</a>.*\$32\.00", page)
+    assert "of it in sub-processes" not in console.get(f"/console/processes/{process}/nodes/{alone}")
 
 
 def test_the_tree_is_opened_and_closed_by_links(console: Console) -> None:
@@ -606,6 +670,80 @@ def test_events_end_with_the_process(console: Console) -> None:
         assert '"status": "CLOSED"' in "".join(response.iter_text())
 
 
+def followed(console: Console, path: str, process: UUID, told: list[dict[str, Any]]) -> list[tuple[str, Any]]:
+    """Kind and data of what a stream says to which all this is told before its process is stopped."""
+
+    def tell() -> None:
+        name = channel(process)
+        eventually(lambda: console.runtime.redis.pubsub_numsub(name)[0][1], "somebody listens")
+        for event in told:
+            console.runtime.redis.publish(name, dump(event))
+        stop_process(console.runtime, process)
+
+    teller = threading.Thread(target=tell)
+    teller.start()
+    text = console.client.get(path).text
+    teller.join()
+    return [(kind, json.loads(data)) for kind, data in re.findall(r"^event: (.+)\ndata: (.+)$", text, re.MULTILINE)]
+
+
+def test_costs_of_sub_processes_take_no_further_statement(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = make_process(console.database)
+    root = make_node(console.database, process, "awaiting")
+    asked: list[str] = []
+    statement = type(console.database).statement
+
+    def counted(database: Any, sql: str, *args: Any, **more: Any) -> Any:
+        asked.append(sql)
+        return statement(database, sql, *args, **more)
+
+    monkeypatch.setattr(type(console.database), "statement", counted)
+    numbers = []
+    for callers in (1, 40):
+        for place in range(callers):
+            caller = make_node(console.database, process, "parked", parent=root, order=place + callers)
+            costing(console, make_node(console.database, make_process(console.database, parent_node=caller)), 1)
+        asked.clear()
+        assert "$1.00 of it in sub-processes" in console.get(f"/console/processes/{process}")
+        numbers.append(len(asked))
+    assert numbers[0] == numbers[1]
+
+
+def test_a_node_is_told_what_is_its_own_and_harmless(console: Console) -> None:
+    process = make_process(console.database)
+    node = make_node(console.database, process, "leased")
+    other = make_node(console.database, make_process(console.database), "leased")
+    own = {"process": str(process), "node": node}
+    told = [
+        {"kind": "chunk", "process": str(process), "node": other, "text": "of another"},
+        {"kind": "plan", "process": str(process), "plan": {}},
+        {"kind": "chunk", **own, "text": f"mine {HOSTILE}"},
+        {"kind": "turn", **own, "turn": 1, "phase": "SCOPE", "status": "DONE", "reason": "CONCLUDED"},
+    ]
+    stream = followed(console, f"/console/processes/{process}/nodes/{node}/events", process, told)
+    assert [kind for kind, _ in stream] == ["state", "chunk", "turn", "state"]
+    # Its text is put into the page as text, by a script; what would hide or turn it is a sign already.
+    assert "mine <script>" in stream[1][1]["text"]
+    assert "\u241b[31mred \ufffdgnihton" in stream[1][1]["text"]
+
+
+def test_the_page_of_a_process_is_told_that_it_moves_and_nothing_else(console: Console) -> None:
+    process = make_process(console.database)
+    node = make_node(console.database, process, "leased")
+    own = {"process": str(process), "node": node}
+    told = [
+        {"kind": "chunk", **own, "text": "a long text"},
+        {"kind": "plan", "process": str(process), "plan": {"nodes": []}},
+        {"kind": "turn", **own, "turn": 1, "phase": "SCOPE"},
+    ]
+    stream = followed(console, f"/console/processes/{process}/events", process, told)
+    assert stream[1:-1] == [
+        ("plan", {"kind": "plan", "process": str(process)}),
+        ("turn", {"kind": "turn", **own, "turn": 1}),
+    ]
+    assert [kind for kind, _ in (stream[0], stream[-1])] == ["state", "state"]
+
+
 def test_a_node_shows_its_turns_its_calls_and_what_it_wrote(console: Console, stage: Stage) -> None:
     rig, _ = stage(lambda phase, goal, _: straight("the report")(phase))
     process = submit_plan(rig, "Begin")
@@ -662,6 +800,21 @@ def test_workers_and_queues_are_there_and_flower_is_linked(database_url: str, re
         assert "worker:1" in page
         assert 'href="https://flower.example/"' in page
         assert re.search(r"vancetope\.marvin</th><td class=\"num\">1<", page)
+
+
+def test_a_node_and_its_process_are_found_by_the_nodes_id_alone(database_url: str, redis_url: str) -> None:
+    console = Console(database_url, redis_url, is_open=False)
+    with console.client:
+        process = make_process(console.database)
+        node = make_node(console.database, process)
+        theirs = make_node(console.database, make_process(console.database, tenant="other"))
+        console.sign_in(Scope.READ)
+        ways = {f"nodes/{node}": f"processes/{process}/nodes/{node}", f"nodes/{node}/process": f"processes/{process}"}
+        for path, page in ways.items():
+            assert console.client.get(f"/console/{path}").url.path == f"/console/{page}"
+        for absent in (theirs, node + 1_000, 0, 2**63):
+            assert "there is no" in console.get(f"/console/nodes/{absent}", 404)
+            console.get(f"/console/nodes/{absent}/process", 404)
 
 
 def test_pages_are_there_without_redis(database_url: str) -> None:

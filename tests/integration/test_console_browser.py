@@ -234,6 +234,127 @@ def test_a_tree_of_two_thousand_nodes_is_searched_and_opened_by_branches(browser
     watched.close()
 
 
+def tell(served: Served, process: UUID, event: dict[str, Any]) -> None:
+    """Publish one event to the page that listens."""
+    until(lambda: served.runtime.redis.pubsub_numsub(channel(process))[0][1])
+    served.runtime.redis.publish(channel(process), dump({"process": str(process), **event}))
+
+
+def test_the_text_of_a_call_is_seen_as_it_is_written(browser: Browser, served: Served) -> None:
+    process = make_process(served.database)
+    node = make_node(served.database, process, "leased", goal="Weigh the three")
+    watched = Watched(browser)
+    page = watched.page
+    page.goto(f"{served.address}/console/processes/{process}/nodes/{node}")
+    expect(page.locator("#written")).to_be_hidden()
+    tell(served, process, {"kind": "chunk", "node": node + 1, "text": "of another node"})
+    tell(served, process, {"kind": "chunk", "node": node, "text": f"Aspen is {HOSTILE}"})
+    tell(served, process, {"kind": "chunk", "node": node, "text": " the best."})
+    expect(page.locator("#writing")).to_have_text(f"Aspen is {HOSTILE} the best.".replace("\x1b", "\u241b"))
+    expect(page.locator("#written-title")).to_have_text("Being written")
+    assert page.locator("#writing *").count() == 0
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+    # A long text scrolls within its place, and does not grow without bound.
+    for _ in range(50):
+        tell(served, process, {"kind": "chunk", "node": node, "text": "A sentence of the report.\n" * 40})
+    page.wait_for_function("document.getElementById('writing').textContent.length > 15000")
+    assert page.evaluate("writing => writing.textContent.length <= 21100", page.query_selector("#writing"))
+    assert page.evaluate("e => e.scrollTop + e.clientHeight >= e.scrollHeight - 8", page.query_selector("#writing"))
+
+    # The turn is done: the facts are new, what was written stays to be read until the next call begins.
+    rows(
+        served.database,
+        "UPDATE nodes SET turn = 2, lease_owner = NULL, lease_expires_at = NULL, phase = 'VALIDATE' WHERE id = %(id)s"
+        " RETURNING id",
+        id=node,
+    )
+    tell(served, process, {"kind": "turn", "node": node, "turn": 1, "phase": "CONCLUDE", "reason": "ADVANCED"})
+    expect(page.locator("#moved")).to_contain_text("Turn 1, CONCLUDE, is done.")
+    expect(page.locator("#node-head")).to_contain_text("VALIDATE, turn 2")
+    expect(page.locator("#writing")).to_contain_text("A sentence of the report.")
+    tell(served, process, {"kind": "chunk", "node": node, "text": "Next."})
+    expect(page.locator("#writing")).to_have_text("Next.")
+    page.locator("#moved a").click()
+    expect(page.locator("#written")).to_be_hidden()
+    watched.close()
+
+
+def test_the_list_renews_what_is_in_sight_and_takes_nothing_away(browser: Browser, served: Served) -> None:
+    made = [make_process(served.database, recipe_name=f"r{number}") for number in range(50)]
+    for process in made:
+        make_node(served.database, process, "leased")
+    watched = Watched(browser)
+    page = watched.page
+    page.clock.install()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/console/rows" in request.url else None)
+    page.goto(f"{served.address}/console/")
+    lowest, higher = made[0], made[25]
+    link = page.locator(f"#p-{higher}")
+    link.focus()
+    link.scroll_into_view_if_needed()
+    page.evaluate("window.scrollTo(0, 500)")
+    page.evaluate(
+        "cell => document.getSelection().selectAllChildren(cell)", page.query_selector(f"#r-{higher} td.time")
+    )
+    before = page.evaluate("[window.scrollY, String(document.getSelection())]")
+    rows(
+        served.database,
+        "UPDATE processes SET status = 'SUSPENDED' WHERE id = ANY(%(ids)s) RETURNING id",
+        ids=[lowest, higher],
+    )
+    with page.expect_response("**/console/rows*"):
+        page.clock.run_for(11_000)
+    expect(page.locator(f"#r-{higher} .chip")).to_have_text("SUSPENDED")
+    assert str(higher) in asked[0]
+    assert str(lowest) not in asked[0]
+    expect(page.locator(f"#r-{lowest} .chip")).to_have_text("RUNNING")
+    expect(link).to_be_focused()
+    assert page.evaluate("[window.scrollY, String(document.getSelection())]") == before
+
+    # A new one comes to the top, the last goes to the older ones, and what is looked at stays where it is.
+    place = link.bounding_box()
+    new = make_process(served.database, recipe_name="new")
+    with page.expect_response("**/console/rows*"):
+        page.clock.run_for(11_000)
+    expect(page.locator(f"#p-{new}")).to_have_count(1)
+    expect(page.locator(f"#p-{lowest}")).to_have_count(0)
+    expect(link).to_be_focused()
+    moved = link.bounding_box()
+    assert place is not None
+    assert moved is not None
+    assert abs(moved["y"] - place["y"]) < 2
+    assert page.evaluate("String(document.getSelection())") == before[1]
+
+    # Nobody looks: nothing is asked.
+    page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
+    seen = len(asked)
+    page.clock.run_for(60_000)
+    assert len(asked) == seen
+    page.evaluate("delete document.hidden")
+    with page.expect_response("**/console/rows*"):
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.locator("#older").click()
+    expect(page.locator(f"#p-{lowest}")).to_have_count(1)
+    watched.close()
+
+
+def test_the_first_process_appears_on_an_empty_list(browser: Browser, served: Served) -> None:
+    watched = Watched(browser)
+    page = watched.page
+    page.clock.install()
+    page.goto(f"{served.address}/console/")
+    expect(page.locator("#none")).to_be_visible()
+    process = make_process(served.database)
+    with page.expect_response("**/console/rows*"):
+        page.clock.run_for(11_000)
+    expect(page.locator(f"#p-{process}")).to_be_visible()
+    expect(page.locator("#none")).to_have_count(0)
+    watched.close()
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [NARROW, WIDE])

@@ -12,7 +12,7 @@ import pytest
 
 from models.records import Lease, NodeStatus, NodeView, ProcessView
 from tasks.settings import SettingsError, load_settings
-from tasks.traces import build_traces, endpoint, node_span, origin, parent_of_node, part_span, turn_span
+from tasks.traces import build_traces, endpoint, node_span, origin, parent_of_node, part_span, sent_along, turn_span
 
 ROOT = UUID("0190f5fe-7c3a-7a1b-8c2d-3e4f5a6b7c8d")
 SUB = UUID("0190f5fe-7c3a-7a1b-8c2d-000000000001")
@@ -65,6 +65,19 @@ def test_the_enqueuers_trace_is_gone_on_with() -> None:
 )  # fmt: skip
 def test_a_traceparent_that_is_none_is_as_if_it_was_not_there(header: str) -> None:
     assert origin(process(trace_context={"traceparent": header})) == origin(process())
+
+
+@pytest.mark.parametrize(
+    ("headers", "kept"),
+    [
+        ({"traceparent": THEIRS, "tracestate": "a=1", "other": "x"}, {"traceparent": THEIRS, "tracestate": "a=1"}),
+        ({"traceparent": THEIRS, "tracestate": "a=" + "1" * 511}, {"traceparent": THEIRS}),
+        ({"traceparent": [THEIRS], "tracestate": 7}, {}),
+        ({"traceparent": ""}, {}),
+    ],
+)
+def test_of_what_is_sent_along_the_trace_headers_are_taken(headers: dict[str, Any], kept: dict[str, str]) -> None:
+    assert sent_along(headers.get) == kept
 
 
 def test_the_spans_hang_together_like_the_plan() -> None:

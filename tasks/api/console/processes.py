@@ -21,7 +21,7 @@ from tasks.api.console.session import ROOT, Posted, Visitor
 from tasks.api.console.tree import Ids, Look, grown, look
 from tasks.api.parts import Here, Parts
 from tasks.api.problems import Problem, not_found
-from tasks.api.waiting import events
+from tasks.api.waiting import Row, events
 from tasks.control import resume_process, stop_process
 
 router = APIRouter()
@@ -46,26 +46,86 @@ def processes_page(
     chosen = {"status": status, "recipe": recipe.strip(), "project": project.strip()}
     if status and status not in ProcessStatus.__members__:
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_request", f"there is no status {status!r}")
-    try:
-        before = read.Place.parse(cursor) if cursor else None
-    except ValueError:
-        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_request", "the address is none of ours") from None
-    filters = {name: _storable(value) or None for name, value in chosen.items()}
-    rows = read.page(here.runtime.database, tenant=who.tenant, before=before, limit=PAGE + 1, **filters)
+    rows = _found(here, who, chosen, before=_place(cursor), limit=PAGE + 1)
     shown = rows[:PAGE]
-    about = store.glimpses(here.runtime.database, [row["id"] for row in shown])
-    last = read.Place(shown[-1]["created_at"], shown[-1]["id"]).encode() if len(rows) > PAGE else ""
+    last = read.Place(shown[-1]["created_at"], shown[-1]["id"]).encode() if shown else ""
     kept = {name: value for name, value in chosen.items() if value}
     return page(
         request,
         "processes.html",
-        rows=[row | about.get(row["id"], {"about": "", "nodes": 0, "calls": 0, "cost_usd": 0}) for row in shown],
+        rows=_lines(here, shown),
         chosen=chosen,
         statuses=[each.value for each in ProcessStatus],
         is_first=not cursor,
         first=f"{ROOT}/?{urlencode(kept)}",
-        older=f"{ROOT}/?{urlencode(kept | {'cursor': last})}" if last else "",
+        more=len(rows) > PAGE,
+        older=f"{ROOT}/?{urlencode(kept | {'cursor': last})}",
+        rows_at=f"{ROOT}/rows?{urlencode(kept)}",
+        page_size=PAGE,
     )
+
+
+@router.get("/rows")
+def rows_part(
+    request: Request,
+    here: Here,
+    who: Visitor,
+    wanted: Annotated[list[UUID], Query(alias="row", max_length=PAGE)] = [],  # noqa: B006
+    after: Annotated[str | None, Query(max_length=200)] = None,
+    status: Annotated[str, Query(max_length=20)] = "",
+    recipe: Text = "",
+    project: Text = "",
+) -> Response:
+    """Rows of the list that are looked at, as they are now; with ``after`` those that are newer than it before them.
+
+    An empty ``after`` is older than everything.
+    """
+    database = here.runtime.database
+    newer: list[dict[str, Any]] = []
+    if after is not None:
+        chosen = {"status": status, "recipe": recipe.strip(), "project": project.strip()}
+        newer = _found(here, who, chosen, after=_place(after), limit=PAGE)
+    known_rows = read.summaries(database, wanted, tenant=who.tenant)
+    return page(request, "_rows.html", rows=_lines(here, [*newer, *known_rows]))
+
+
+def _found(
+    here: Parts,
+    who: Caller,
+    chosen: dict[str, str],
+    *,
+    limit: int,
+    before: read.Place | None = None,
+    after: read.Place | None = None,
+) -> list[dict[str, Any]]:
+    wanted = {name: _storable(value) or None for name, value in chosen.items()}
+    return read.page(
+        here.runtime.database,
+        tenant=who.tenant,
+        status=wanted["status"],
+        recipe=wanted["recipe"],
+        project=wanted["project"],
+        before=before,
+        after=after,
+        limit=limit,
+    )
+
+
+def _lines(here: Parts, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with what the list shows besides."""
+    about = store.glimpses(here.runtime.database, [row["id"] for row in rows])
+    nothing = {"about": "", "nodes": 0, "calls": 0, "cost_usd": 0}
+    return [
+        row | about.get(row["id"], nothing) | {"place": read.Place(row["created_at"], row["id"]).encode()}
+        for row in rows
+    ]
+
+
+def _place(text: str) -> read.Place | None:
+    try:
+        return read.Place.parse(text) if text else None
+    except ValueError:
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_request", "the address is none of ours") from None
 
 
 @router.get("/processes/{process_id}")
@@ -104,8 +164,15 @@ def live_part(
 
 @router.get("/processes/{process_id}/events")
 def follow(request: Request, here: Here, who: Visitor, process_id: UUID) -> Response:
-    """The API's events of a process, for the page's script."""
-    return events(here, request, process_id, known(here, who, process_id)["root_id"])
+    """When something of a process has changed, for the page's script: not what, which it reads by itself."""
+    return events(here, request, process_id, known(here, who, process_id)["root_id"], _that_it_moves)
+
+
+def _that_it_moves(event: Row) -> Row | None:
+    """Without the text that is being written and without the plan's picture: a large tree tells much of both."""
+    if event.get("kind") == "chunk":
+        return None
+    return {key: event[key] for key in ("kind", "process", "node", "turn") if key in event}
 
 
 @router.get("/processes/{process_id}/stop")
@@ -164,7 +231,7 @@ def _shown(here: Parts, status: dict[str, Any], seen: Look) -> dict[str, Any]:
 
 
 def _caller(here: Parts, node_id: int) -> str:
-    return f"{ROOT}/processes/{store.parent_process(here.runtime.database, node_id)}/nodes/{node_id}"
+    return f"{ROOT}/processes/{store.process_of(here.runtime.database, node_id)}/nodes/{node_id}"
 
 
 def _storable(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Annotated, Final
 from urllib.parse import urlencode
 
@@ -72,6 +73,11 @@ class Branch:
     def state(self) -> str:
         """The status for people: one that waits for its children is at work."""
         return "RUNNING" if self.row.awaiting else self.row.status.value
+
+    @property
+    def cost_usd(self) -> Decimal:
+        """Of the node's own calls and of its sub-processes."""
+        return (self.row.cost_usd or Decimal()) + (self.row.below_usd or Decimal())
 
     @property
     def counts(self) -> str:

@@ -1,76 +1,215 @@
-// Keeps the page of an open process up to date. Without this script the page is read again by hand.
+// Keeps pages up to date: an open process, a node and what is being written in it, the list. Without it they are read again by hand.
 (() => {
   "use strict";
-  document.addEventListener("click", (event) => {
-    if (event.target.id === "all") document.getElementById("search").value = "";
-  });
-
-  const page = document.querySelector("[data-events]");
-  if (!page || !window.EventSource || !window.htmx) return;
-
   const LEAST_MS = 1000;
   const SILENCE_MS = 10000;
-  const told = document.getElementById("told");
-  let source = null;
-  let waiting = null;
-  let last = 0;
-  let closed = false;
-  let pressed = false;
-  let shown = page.dataset.status;
-
-  function refresh() {
-    if (waiting !== null) return;
-    waiting = window.setTimeout(() => {
-      waiting = null;
-      last = Date.now();
-      if (pressed) return refresh();
-      window.htmx.trigger("#plan", "refresh");
-    }, Math.max(0, last + LEAST_MS - Date.now()));
-  }
-
-  function onState(event) {
-    const state = JSON.parse(event.data);
-    const status = state.closeReason || state.status;
-    // The first one mostly tells what the page shows already.
-    if (status !== shown) told.textContent = `The process is ${status}`;
-    shown = status;
-    if (state.status === "CLOSED") {
-      closed = true;
-      leave();
-    }
-    refresh();
-  }
-
-  function listen() {
-    if (closed || source !== null) return;
-    source = new EventSource(page.dataset.events);
-    source.addEventListener("state", onState);
-    for (const kind of ["turn", "plan"]) source.addEventListener(kind, refresh);
-  }
-
-  // A browser opens few streams at once to one place: pages nobody looks at leave theirs to others.
-  function leave() {
-    if (source !== null) source.close();
-    source = null;
-  }
+  const LIST_MS = 10000;
+  const MAX_WRITTEN = 20000;
+  const byId = (id) => document.getElementById(id);
 
   // What is pressed must not be taken away before it is let go: it would be no click.
+  let pressed = false;
   document.addEventListener("pointerdown", () => (pressed = true));
   for (const kind of ["pointerup", "pointercancel"]) document.addEventListener(kind, () => (pressed = false));
-  document.addEventListener("htmx:beforeSwap", (event) => {
-    const cause = event.detail.requestConfig.triggeringEvent;
-    if (pressed && cause && cause.type === "refresh") {
-      event.detail.shouldSwap = false;
+
+  // Events as long as the page is looked at: a browser opens few streams at once to one place, and leaves them to others.
+  function stream(address, handlers) {
+    let source = null;
+    let over = false;
+    function listen() {
+      if (over || source !== null || document.hidden) return;
+      source = new EventSource(address);
+      for (const [kind, handler] of Object.entries(handlers)) {
+        source.addEventListener(kind, (event) => handler(JSON.parse(event.data)));
+      }
+    }
+    function leave() {
+      if (source !== null) source.close();
+      source = null;
+    }
+    document.addEventListener("visibilitychange", () => (document.hidden ? leave() : listen()));
+    window.addEventListener("pagehide", leave);
+    window.addEventListener("pageshow", listen);
+    listen();
+    return () => {
+      over = true;
+      leave();
+    };
+  }
+
+  // Calls `refresh` soon, at most once in LEAST_MS, and not while something is pressed.
+  function soon(refresh) {
+    let waiting = null;
+    let last = 0;
+    function again() {
+      if (waiting !== null) return;
+      waiting = window.setTimeout(() => {
+        waiting = null;
+        last = Date.now();
+        if (pressed) return again();
+        refresh();
+      }, Math.max(0, last + LEAST_MS - Date.now()));
+    }
+    again.idle = () => Date.now() - last;
+    return again;
+  }
+
+  function followProcess(page) {
+    const told = byId("told");
+    let shown = page.dataset.status;
+    let closed = false;
+    const refresh = soon(() => window.htmx.trigger("#plan", "refresh"));
+    const end = stream(page.dataset.events, {
+      state(state) {
+        const status = state.closeReason || state.status;
+        // The first one mostly tells what the page shows already.
+        if (status !== shown) told.textContent = `The process is ${status}`;
+        shown = status;
+        if (state.status === "CLOSED") {
+          closed = true;
+          end();
+        }
+        refresh();
+      },
+      turn: refresh,
+      plan: refresh,
+    });
+    document.addEventListener("htmx:beforeSwap", (event) => {
+      const cause = event.detail.requestConfig.triggeringEvent;
+      if (pressed && cause && cause.type === "refresh") {
+        event.detail.shouldSwap = false;
+        refresh();
+      }
+    });
+    // What was told may have been lost on the way.
+    window.setInterval(() => {
+      if (!closed && !document.hidden && refresh.idle() >= SILENCE_MS) refresh();
+    }, SILENCE_MS);
+  }
+
+  // The text of a call as it comes, as text; the facts when a turn is done. What was written stays until there is more.
+  function followNode(node) {
+    const moved = byId("moved");
+    const section = byId("written");
+    const title = byId("written-title");
+    const writing = byId("writing");
+    let ended = true;
+    let first = true;
+    const refresh = soon(() => window.htmx.trigger(node, "refresh"));
+
+    function write(text) {
+      if (ended) writing.replaceChildren();
+      ended = false;
+      title.textContent = "Being written";
+      section.hidden = false;
+      const isAtEnd = writing.scrollTop + writing.clientHeight >= writing.scrollHeight - 8;
+      writing.append(text);
+      for (let length = writing.textContent.length; length > MAX_WRITTEN && writing.childNodes.length > 1; ) {
+        length -= writing.firstChild.length;
+        writing.firstChild.remove();
+      }
+      if (isAtEnd) writing.scrollTop = writing.scrollHeight;
+    }
+
+    const end = stream(node.dataset.nodeEvents, {
+      chunk: (chunk) => write(chunk.text),
+      turn(turn) {
+        ended = true;
+        title.textContent = "Written last";
+        const link = document.createElement("a");
+        link.href = window.location.pathname;
+        link.textContent = "Show what came of it";
+        moved.replaceChildren(`Turn ${turn.turn}, ${turn.phase}, is done. `, link);
+        refresh();
+      },
+      state(state) {
+        if (!first) refresh();
+        first = false;
+        if (state.status === "CLOSED") end();
+      },
+    });
+  }
+
+  // The rows that are in sight, cell by cell where something is new, and new rows above them.
+  function followList(list) {
+    const body = list.querySelector("tbody");
+    const size = Number(list.dataset.grows || 0);
+    let last = Date.now();
+
+    function inSight(row) {
+      const at = row.getBoundingClientRect();
+      return at.bottom > 0 && at.top < window.innerHeight;
+    }
+
+    function isHeld(part) {
+      const selection = document.getSelection();
+      const isSelected = selection !== null && !selection.isCollapsed && selection.containsNode(part, true);
+      return isSelected || part.contains(document.activeElement);
+    }
+
+    function renew(row, fresh) {
+      [...fresh.cells].forEach((cell, at) => {
+        const old = row.cells[at];
+        if (old.innerHTML !== cell.innerHTML && !isHeld(old)) old.replaceChildren(...cell.childNodes);
+      });
+    }
+
+    function trim() {
+      const older = byId("older");
+      while (body.rows.length > size && !isHeld(body.lastElementChild)) {
+        body.lastElementChild.remove();
+        const address = new URL(older.href);
+        address.searchParams.set("cursor", body.lastElementChild.dataset.place);
+        older.href = address.href;
+        older.parentElement.hidden = false;
+      }
+    }
+
+    async function refresh() {
+      const address = new URL(list.dataset.rows, window.location.href);
+      for (const row of [...body.rows].filter(inSight).slice(0, 50)) address.searchParams.append("row", row.id.slice(2));
+      if (size) address.searchParams.set("after", body.rows.length ? body.rows[0].dataset.place : "");
+      else if (!address.searchParams.has("row")) return;
+      let answer;
+      try {
+        answer = await window.fetch(address, { headers: { "HX-Request": "true" } });
+      } catch {
+        return;
+      }
+      if (answer.status === 401) window.location.reload();
+      if (!answer.ok || document.hidden || pressed) return;
+      const template = document.createElement("template");
+      template.innerHTML = await answer.text();
+      const added = [];
+      for (const fresh of template.content.querySelectorAll("tr")) {
+        const row = byId(fresh.id);
+        if (row) renew(row, fresh);
+        else added.push(fresh);
+      }
+      if (!added.length) return;
+      body.prepend(...added);
+      list.hidden = false;
+      if (byId("none")) byId("none").remove();
+      trim();
+    }
+
+    function tick() {
+      if (document.hidden || pressed || Date.now() - last < LIST_MS) return;
+      last = Date.now();
       refresh();
     }
-  });
+    window.setInterval(tick, 1000);
+    document.addEventListener("visibilitychange", tick);
+  }
 
-  document.addEventListener("visibilitychange", () => (document.hidden ? leave() : listen()));
-  window.addEventListener("pagehide", leave);
-  window.addEventListener("pageshow", listen);
-  // What was told may have been lost on the way.
-  window.setInterval(() => {
-    if (!closed && !document.hidden && Date.now() - last >= SILENCE_MS) refresh();
-  }, SILENCE_MS);
-  listen();
+  document.addEventListener("click", (event) => {
+    if (event.target.id === "all") byId("search").value = "";
+  });
+  const list = document.querySelector("[data-rows]");
+  if (list) followList(list);
+  if (!window.EventSource || !window.htmx) return;
+  const page = document.querySelector("[data-events]");
+  if (page) followProcess(page);
+  const node = document.querySelector("[data-node-events]");
+  if (node) followNode(node);
 })();
