@@ -163,6 +163,8 @@ class ProcessView:
     priority: int
     trace_context: dict[str, str]
     callback: dict[str, Any] | None
+    batch_until: datetime | None = None
+    """Its model calls go to the batch lane until then; ``None`` in the normal lane."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,6 +369,9 @@ class CallRecord:
     cost_usd: float | None
     latency_ms: int
     reached_inference: bool
+    lane: str = "normal"
+    lane_note: str | None = None
+    """Why a call of a job in the batch lane was made in the normal one; kept with the turn, not in the ledger."""
 
     @property
     def tokens(self) -> int:
@@ -388,6 +393,8 @@ class NewProcess:
     owner: str | None = None
     priority: int = BROKER_PRIORITY[Priority.NORMAL]
     limits: Limits = field(default_factory=Limits)
+    batch_seconds: float | None = None
+    """In the batch lane, for so long from submission; ``None``: in the normal lane."""
     callback: dict[str, Any] | None = None
     trace_context: dict[str, str] = field(default_factory=dict)
     first_phase: str = "START"

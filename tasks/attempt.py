@@ -34,10 +34,21 @@ class Attempt:
     """What the engine decided about last."""
     keep: Keep | None = None
     """Set when the node's next turn is to follow at once in the same task."""
+    answer: LlmClient | None = None
+    """What a batch has answered, to be taken instead of calling."""
+    lane_note: str | None = None
+    """Why the call of a job in the batch lane is made in the normal one."""
 
     @property
     def view(self) -> View:
         return self.claim.view
+
+    @property
+    def record(self) -> CallRecord | None:
+        """The call as the ledger and the audit trail keep it."""
+        if self.call is None or self.lane_note is None:
+            return self.call
+        return replace(self.call, lane_note=self.lane_note)
 
     def see(self, view: View) -> None:
         """Go on with a view that says more."""

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 SUBMIT = "vancetope.submit"
 SWEEP = "vancetope.sweep"
+BATCHES = "vancetope.batches"
 STATUS = "vancetope.status"
 PLAN = "vancetope.plan"
 RESULT = "vancetope.result"
@@ -78,7 +79,12 @@ app.conf.update(
             "schedule": settings.sweep_seconds,
             # A sweep nobody took in time is pointless: the next one does the same.
             "options": {"queue": URGENT_QUEUE, "expires": max(10.0, settings.sweep_seconds * 5), "priority": 0},
-        }
+        },
+        "batches": {
+            "task": BATCHES,
+            "schedule": settings.batch_poll_seconds,
+            "options": {"queue": CONTROL_QUEUE, "expires": max(60.0, settings.batch_poll_seconds * 5)},
+        },
     },
 )
 
@@ -201,6 +207,12 @@ def submit(self: Any, *args: Any, **payload: Any) -> None:
 def sweep() -> None:
     """One sweep; beat sends it."""
     runtime.sweeper.sweep()
+
+
+@app.task(name=BATCHES, base=VancetopeTask, typing=False)
+def batches() -> None:
+    """Send and fetch batches; beat asks for it. No part of the sweep, which never waits for a provider."""
+    runtime.collector.collect()
 
 
 @app.task(name=STATUS, base=VancetopeTask, ignore_result=False, expires=60)

@@ -25,6 +25,9 @@ POINTS = (
     "before_delivery",
     "after_delivery",
     "in_sweep",
+    "before_batch",
+    "after_batch",
+    "after_answers",
 )
 
 

@@ -114,8 +114,14 @@ REPAIRS: Final = Counter(
     ("repair",),
 )
 
+BATCHES: Final = Counter(
+    "vancetope_batches",
+    "Batches that ended: completed, expired, cancelled, failed, refused (never taken), withdrawn (never sent).",
+    ("provider", "outcome"),
+)
+
 METRICS: Final[tuple[Counter | Histogram, ...]] = (
-    TURNS, TURN_SECONDS, CALLS, CALL_SECONDS, TOKENS, COST, CLOSED, SWEEPS, REPAIRS,
+    TURNS, TURN_SECONDS, CALLS, CALL_SECONDS, TOKENS, COST, CLOSED, SWEEPS, REPAIRS, BATCHES,
 )  # fmt: skip
 
 Field = tuple[str, ...]

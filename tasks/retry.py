@@ -1,13 +1,19 @@
-"""The same work again, later or otherwise: a turn that cannot run now, and a node whose call failed. Pure."""
+"""The same work again, later or otherwise: a turn that cannot run now, and a node whose call failed."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, assert_never
 
 from engines.llm.base import LlmError
 from engines.llm.policy import FailureCounts, RetryIn, StepDown
 from models.records import NodeView, Reason
+from models.store.database import DatabaseUnavailable
 from models.transition import PhaseNote, Transition, advance
+
+log = logging.getLogger(__name__)
 
 
 class Postponed(Exception):
@@ -16,6 +22,16 @@ class Postponed(Exception):
     def __init__(self, delay_seconds: float) -> None:
         super().__init__(delay_seconds)
         self.delay_seconds = delay_seconds
+
+
+@contextmanager
+def nothing_paid(what: str) -> Iterator[None]:
+    """Without PostgreSQL the turn is given back, instead of its lease running out as if a worker had died."""
+    try:
+        yield
+    except DatabaseUnavailable as error:
+        log.warning(f"{what}, trying again later", extra={"error": str(error)})
+        raise Postponed(1.0) from error
 
 
 def called_again(
