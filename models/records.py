@@ -163,8 +163,7 @@ class ProcessView:
     priority: int
     trace_context: dict[str, str]
     callback: dict[str, Any] | None
-    batch_until: datetime | None = None
-    """Its model calls go to the batch lane until then; ``None`` in the normal lane."""
+    batch_until: datetime | None = None  # its calls go to the batch lane until then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,8 +369,7 @@ class CallRecord:
     latency_ms: int
     reached_inference: bool
     lane: str = "normal"
-    lane_note: str | None = None
-    """Why a call of a job in the batch lane was made in the normal one; kept with the turn, not in the ledger."""
+    lane_note: str | None = None  # why a call was not made in a batch: the turn's record keeps it, not the ledger
 
     @property
     def tokens(self) -> int:

@@ -55,13 +55,17 @@ SELECT p.engine, count(*) FILTER (WHERE NOT n.leased), count(*) FILTER (WHERE n.
 """)
 
 _WAITING = text(f"""
-SELECT undelivered.number, undelivered.oldest, questions.number, questions.oldest, letters.number
+SELECT undelivered.number, undelivered.oldest, questions.number, questions.oldest, letters.number,
+       requests.number, requests.oldest
   FROM (SELECT count(*) AS number, coalesce(extract(epoch FROM now() - min(closed_at)), 0)::float8 AS oldest
           FROM (SELECT closed_at FROM processes WHERE status = 'CLOSED' AND delivered_at IS NULL
                  ORDER BY closed_at LIMIT {MOST}) p) undelivered,
        (SELECT count(*) AS number, coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8 AS oldest
           FROM (SELECT created_at FROM inbox_items WHERE status = 'PENDING' LIMIT {MOST}) i) questions,
-       (SELECT count(*) AS number FROM (SELECT 1 FROM dead_letters LIMIT {MOST}) d) letters
+       (SELECT count(*) AS number FROM (SELECT 1 FROM dead_letters LIMIT {MOST}) d) letters,
+       (SELECT count(*) AS number, coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8 AS oldest
+          FROM (SELECT created_at FROM batch_requests WHERE state IN ('WAITING', 'SENT')
+                 ORDER BY created_at LIMIT {MOST}) r) requests
 """)
 
 
@@ -91,6 +95,9 @@ class Figures:
     questions: int
     questions_oldest_seconds: float
     dead_letters: int
+    batch_requests: int
+    """Model calls that wait for a batch to answer."""
+    batch_requests_oldest_seconds: float
 
 
 def figures(database: Database) -> Figures:
@@ -114,4 +121,6 @@ def figures(database: Database) -> Figures:
         questions=waiting[2],
         questions_oldest_seconds=waiting[3],
         dead_letters=waiting[4],
+        batch_requests=waiting[5],
+        batch_requests_oldest_seconds=waiting[6],
     )
