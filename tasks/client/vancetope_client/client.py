@@ -107,18 +107,8 @@ class Client:
     def jeltz(self, prompt: str, schema: Mapping[str, Any], *, recipe: str = "jeltz", **options: Any) -> Job:
         """One question, one JSON object of ``schema``. Options: those of :meth:`submit`, and any parameter by its name
         (``model``, ``max_attempts`` or ``maxAttempts``, ``temperature`` …)."""
-        named = (
-            "goal",
-            "owner",
-            "id",
-            "priority",
-            "lane",
-            "batch_deadline_seconds",
-            "limits",
-            "callback",
-            "trace_context",
-        )
-        own = {key: options.pop(key) for key in named if key in options}
+        named = ("goal", "owner", "id", "priority", "lane", "batch_deadline_seconds", "limits", "callback")
+        own = {key: options.pop(key) for key in (*named, "trace_context") if key in options}
         own["params"] = {
             **options.pop("params", {}),
             **{_camel(key): value for key, value in options.items()},
