@@ -107,7 +107,8 @@ class Collector:
             candidate = self._batches.candidate(late.provider, late.model)
             reply: LlmReply = self._batches.recall(request, candidate, late.sent, late.answer, late.waited_ms)
         except LlmError as error:
-            return failed_call(error, late.attempt) if error.kind is not ErrorKind.NOT_CONFIGURED else None
+            # What no model has worked on has cost nothing, and nobody has waited for it.
+            return failed_call(error, late.attempt) if error.reached_inference else None
         except Exception:
             log.exception("a late answer cannot be read", extra={"request": late.id})
             return None
@@ -168,8 +169,12 @@ class Collector:
             faults.reach("before_batch")
             found = self._batches.submit(candidate, str(batch.key), bodies)
             faults.reach("after_batch")
-        if not store.submitted(self._database, batch, found, seconds=self._poll_seconds):
-            log.warning("a batch was sent by two", extra={"batch": batch.id, "provider_batch": found})
+        if store.submitted(self._database, batch, found, seconds=self._poll_seconds):
+            return
+        # We took too long, and somebody else has visited the batch: found ours there, or sent it once more.
+        kept = store.provider_batch_id(self._database, batch)
+        if kept not in (None, found):
+            log.warning("a batch was sent twice", extra={"batch": batch.id, "kept": kept, "cancelled": found})
             self._batches.cancel(candidate, found)
 
     def _ask(self, batch: Batch, candidate: Candidate) -> None:

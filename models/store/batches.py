@@ -243,6 +243,12 @@ def submitted(database: Database, batch: Batch, provider_batch_id: str, *, secon
     return bool(database.statement(_SUBMITTED, params))
 
 
+def provider_batch_id(database: Database, batch: Batch) -> str | None:
+    """What is stored now."""
+    rows = database.statement("SELECT provider_batch_id FROM batches WHERE id = %(batch)s", {"batch": batch.id})
+    return rows[0][0] if rows else None
+
+
 def put_off(database: Database, batch: Batch, *, seconds: float, problem: str | None = None) -> None:
     """Nothing to do before ``seconds`` have passed. problem: what went wrong, counted in ``failures``."""
     detail = None if problem is None else Cleaner().text(problem)
