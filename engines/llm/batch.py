@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,6 +22,7 @@ from engines.llm.catalogue import Candidate
 from engines.llm.client import RoutingClient
 from engines.llm.wire import Call, Progress
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _MODULES: Final = MappingProxyType({"openai": "engines.llm.openai_batch", "anthropic": "engines.llm.anthropic_batch"})
@@ -194,6 +196,8 @@ def _read(
         quoted = [message.content for message in call.messages]
         known: LlmError | None = module.map_error(error, path=path, secrets=secrets, quoted=quoted)
         if known is None:
-            raise
+            # It lies in a row: reading it again would fail again, a new answer may be better.
+            log.exception("a batch's answer is in no form we know")
+            known = LlmError(ErrorKind.TRANSPORT, "the batch's answer is in no form we know")
         return known
     return None

@@ -80,7 +80,7 @@ class FakeProvider:
     ) -> None:
         self._port = port
         self._log_path = log
-        self._default = default or Answer()
+        self.default = default or Answer()
         self._marker = re.compile(marker)
         self._keep = keep
         self._changed = threading.Condition()
@@ -120,7 +120,7 @@ class FakeProvider:
             for test, answers in self._rules:
                 if test(request):
                     return answers.pop(0) if len(answers) > 1 else answers[0]
-        return self._default(request) if callable(self._default) else self._default
+        return self.default(request) if callable(self.default) else self.default
 
     def _note(self, change: Callable[[], None]) -> None:
         with self._changed:

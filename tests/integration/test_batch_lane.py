@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import claimed, deadlocks, expire_lease, root_node, rows
-from fakes.provider import FakeProvider
+from factory import claimed, deadlocks, expire_lease, root_node, rows, value
+from fakes.provider import FakeProvider, Recorded
 from fakes.wire_formats import Answer
-from lanes import HOUR, S1, BatchLaneStage
+from lanes import HOUR, MODELS, S1, BatchLaneStage
+from plans import WEB_RESEARCH, closed_plan, straight, subtasks
+from plans import call as plan_call
 from rig import in_threads
 
 from engines.llm.client import shutdown
@@ -424,6 +429,50 @@ def test_a_call_that_falls_back_is_reserved_once(make: MakeStage) -> None:
     stage.settle()
     assert stage.wrapper(process)["success"] is True
     assert rows(stage.rig.database, "SELECT used_calls, reserved_calls FROM processes") == [(1, 0)]
+
+
+def test_a_plan_waits_in_waves_with_all_it_calls(make: MakeStage, tmp_path: Path) -> None:
+    (tmp_path / "web-research.yaml").write_text(WEB_RESEARCH.replace("scripted:scripted", MODELS["openai"]))
+    stage = make()
+    stage.provider.default = _plays
+    payload = {"recipe": "marvin", "goal": "All", "lane": "batch", "limits": {"maxCalls": 100}}
+    params = {"model": stage.model, "availableRecipes": ["web-research"], "defaultExecutionMode": "PARALLEL"}
+    settings = load_settings({"VANCETOPE_RECIPES_DIR": str(tmp_path)})
+    process = stage.rig.send(prepare(parse_submission({**payload, "params": params}), settings, stage.rig.engines))
+    sizes = []
+    for _ in range(40):
+        stage.rig.drain()
+        if stage.rig.all_closed():
+            break
+        assert stage.rig.status(process) == "RUNNING"
+        stage.provider.batches.hold()
+        stage.collect()
+        sizes.append(len(stage.provider.batches.made[-1].lines))
+        stage.provider.batches.release()
+        stage.collect()
+    wrapper = closed_plan(stage.rig, process)
+    assert (wrapper["result"], wrapper["nodeCount"]) == ("All of it", 4)
+    # The root's scope; then its three children side by side, one of which calls a recipe.
+    assert (sizes[0], max(sizes)) == (1, 3)
+    lanes = Counter(stage.ledger(process))
+    assert lanes == {("batch", None): sum(sizes)}
+    assert stage.calls_at_once() == 0
+    assert value(stage.rig.database, "SELECT count(*) FROM processes WHERE parent_node_id IS NOT NULL") == 1
+    stage.settle()
+
+
+def _plays(request: Recorded) -> Answer:
+    """Three parts, the second of which looks something up."""
+    phase = request.body["response_format"]["json_schema"]["name"].upper()
+    found = re.search(r"<<< Goal \[\w+\]\n(.*?)\n\[\w+\] end >>>", request.text, re.DOTALL)
+    goal = found[1] if found else ""
+    if phase == "ANSWER":
+        return Answer(json={"text": "a fact"})
+    if phase == "SCOPE" and goal == "All":
+        return Answer(json=subtasks("one", "two", "three"))
+    if phase == "SCOPE" and goal == "two":
+        return Answer(json=plan_call("web-research", "look it up"))
+    return Answer(json=straight("All of it" if goal == "All" else f"{goal} done")(phase))
 
 
 def test_a_job_of_the_normal_lane_asks_nothing_of_the_batch_lane(make: MakeStage) -> None:
