@@ -25,6 +25,7 @@ POINTS = (
     "before_delivery",
     "after_delivery",
     "in_sweep",
+    "after_park",
     "before_batch",
     "after_batch",
     "after_answers",

@@ -15,6 +15,7 @@ from engines.llm.catalogue import Candidate
 from models.store import batch_requests as store
 from models.store.clean import NotStorable
 from models.store.database import Database
+from tasks import faults
 from tasks.attempt import Attempt
 from tasks.lessons import Lessons
 from tasks.retry import Postponed, nothing_paid
@@ -101,4 +102,7 @@ class BatchLane:
             except NotStorable as error:
                 attempt.lane_note = f"the request cannot be stored: {error}"
                 return
-        raise Parked() if parked else Postponed(0.0)
+        if not parked:
+            raise Postponed(0.0)  # the lease is lost, or the lane has closed at this very moment
+        faults.reach("after_park")
+        raise Parked
