@@ -8,6 +8,7 @@ before the provider hears of the batch, and the provider is asked for it before 
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable
 from typing import Final
@@ -37,6 +38,7 @@ LONGEST_PAUSE_SECONDS: Final = 600.0
 ANSWERS_AT_ONCE: Final = 200
 ROWS_AT_ONCE: Final = 500
 
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _PASSING: Final = frozenset(
     {ErrorKind.RATE_LIMITED, ErrorKind.OVERLOADED, ErrorKind.TIMEOUT, ErrorKind.TRANSPORT, ErrorKind.CANCELLED}
 )
@@ -137,7 +139,11 @@ class Collector:
 
     def _failed(self, batch: Batch, error: LlmError) -> None:
         what = {"batch": batch.id, "provider": batch.provider, "kind": error.kind.value, "error": error.message}
-        # One that the provider has is never given up: its answers are paid for, and the deadlines go on without them.
+        if batch.state == "SUBMITTED" and batch.old:
+            log.error("batch given up", extra=what)
+            self._end(batch, "expired", error.message, missing(f"the batch cannot be asked for: {error.message}"))
+            return
+        # What the provider has is paid for, and asked for as long as it may be there.
         if batch.state == "SUBMITTED" or error.kind in _PASSING:
             log.warning("batch put off", extra=what)
             self._put_off(batch, error.message, error.retry_after)
@@ -199,7 +205,7 @@ class Collector:
         ours = [
             (int(custom_id.removeprefix(prefix)), given)
             for custom_id, given in answers
-            if custom_id.startswith(prefix) and custom_id.removeprefix(prefix).isdecimal()
+            if custom_id.startswith(prefix) and _NUMBER.fullmatch(custom_id.removeprefix(prefix))
         ]
         for start in range(0, len(ours), ANSWERS_AT_ONCE):
             piece = ours[start : start + ANSWERS_AT_ONCE]

@@ -18,6 +18,8 @@ from models.store.clean import Cleaner
 from models.store.database import Database
 from models.store.sweep import OPEN, repaired
 
+GIVEN_UP_DAYS = 3
+"""No provider takes longer than a day over a batch: one that cannot be asked for so long is not asked any more."""
 KEPT_DAYS = 7
 """Batches that ended so long ago are forgotten, once nothing refers to them."""
 
@@ -50,7 +52,8 @@ UPDATE batches b SET visits = b.visits + 1, next_visit_at = now() + make_interva
                 ORDER BY next_visit_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING b.id, b.key, b.provider, b.model, b.state, b.provider_batch_id, b.requests, b.visits, b.failures,
           b.created_at, b.cancelled_at IS NOT NULL,
-          (SELECT count(*) FROM batch_requests r WHERE r.batch_id = b.id AND r.state = 'SENT')
+          (SELECT count(*) FROM batch_requests r WHERE r.batch_id = b.id AND r.state = 'SENT'),
+          b.created_at < now() - make_interval(days => %(given_up)s)
 """
 
 _BODIES = "SELECT id, body FROM batch_requests WHERE batch_id = %(batch)s AND state = 'SENT' ORDER BY id"
@@ -159,7 +162,10 @@ SELECT provider_batch_id FROM batches
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """A batch being visited. ``wanted``: requests somebody still waits for; ``requests``: those it was sent with."""
+    """A batch being visited. ``wanted``: requests somebody still waits for; ``requests``: those it was sent with.
+
+    old: made more than :data:`GIVEN_UP_DAYS` ago.
+    """
 
     id: int
     key: UUID
@@ -173,6 +179,7 @@ class Batch:
     created_at: datetime
     cancelled: bool
     wanted: int
+    old: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +208,7 @@ def collect(database: Database, *, size: int, wait_seconds: float, max_bytes: in
 
 def visit(database: Database, *, lease_seconds: float) -> Batch | None:
     """The next batch to send or to ask for, ours for ``lease_seconds``."""
-    rows = database.statement(_VISIT, {"lease": lease_seconds})
+    rows = database.statement(_VISIT, {"lease": lease_seconds, "given_up": GIVEN_UP_DAYS})
     if not rows:
         return None
     row = rows[0]
@@ -218,6 +225,7 @@ def visit(database: Database, *, lease_seconds: float) -> Batch | None:
         created_at=row[9],
         cancelled=row[10],
         wanted=row[11],
+        old=row[12],
     )
 
 

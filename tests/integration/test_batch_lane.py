@@ -387,6 +387,39 @@ def test_a_provider_that_is_busy_gets_the_batch_later(make: MakeStage) -> None:
     assert len(stage.provider.batches.made) == 1
 
 
+def test_a_batch_the_provider_forgot_is_asked_for_in_vain_for_some_days_only(make: MakeStage) -> None:
+    stage = make()
+    stage.provider.batches.hold()
+    process = stage.jeltz()
+    stage.park()
+    stage.collect()
+    stage.provider.batches.made.clear()
+    stage.collect()
+    assert stage.batches() == [("SUBMITTED", None, 1)]
+    rows(stage.rig.database, "UPDATE batches SET created_at = now() - interval '73 hours' RETURNING id")
+    stage.provider.batches.release()
+    stage.settle()
+    assert stage.ledger(process) == [("batch", "transport"), ("batch", None)]
+    assert [outcome for _, outcome, _ in stage.batches()] == ["expired", "completed"]
+
+
+def test_results_of_others_and_of_nobody_are_left_alone(make: MakeStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = make()
+    real = Batches.answers
+
+    async def more(self: Batches, batch_id: str) -> list[tuple[str, dict[str, Any]]]:
+        found = await real(self, batch_id)
+        key = found[0][0].rpartition("-")[0]
+        strange = ("", "x", key, f"{key}-", f"{key}-0", f"{key}-{10**30}", f"{key}-1e1", "None")
+        return [*((each, {"response": None}) for each in strange), *found, *found]
+
+    monkeypatch.setattr(Batches, "answers", more)
+    process = stage.jeltz()
+    stage.settle()
+    assert stage.wrapper(process)["success"] is True
+    assert stage.ledger(process) == [("batch", None)]
+
+
 def test_several_collectors_at_once_send_each_request_once(make: MakeStage) -> None:
     stage = make(pool_size=8)
     jobs = [stage.jeltz(f"question {number}") for number in range(40)]
