@@ -12,15 +12,21 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bench import peers
 from bench.contest import run_round, warm_up
 from bench.figures import number, table
 from bench.servers import Servers
-from bench.systems.vancetope import Vancetope, VancetopeFourTurns
+from bench.systems.vancetope import Vancetope, VancetopeFourTurns, VancetopeSteps, VancetopeTree
 
+SCENARIOS: dict[str, Callable[[Servers, int], Vancetope]] = {
+    "answer": lambda servers, burst: Vancetope(servers, burst=burst),
+    "four": lambda servers, burst: VancetopeFourTurns(servers, burst=burst),
+    "steps": lambda servers, burst: VancetopeSteps(servers, name="steps", burst=burst),
+    "tree": lambda servers, burst: VancetopeTree(servers, 200, name="tree", burst=burst),
+}
 _LINE = re.compile(r":\d+\)")
 
 
@@ -47,7 +53,9 @@ def main() -> None:
     """Profile one round and print the functions that cost most."""
     parser = argparse.ArgumentParser(prog="bench.worker_profile", description=__doc__)
     parser.add_argument("--jobs", type=int, default=1000)
-    parser.add_argument("--turns", type=int, choices=(1, 4), default=1, help="turns per job")
+    parser.add_argument("--scenario", choices=tuple(SCENARIOS), default="answer",
+                        help="jeltz jobs of one turn or four, bare steps, or Marvin plans of 201 nodes")  # fmt: skip
+    parser.add_argument("--warm", type=int, default=100, help="jobs before the measured ones")
     parser.add_argument("--burst", type=int, default=1)
     parser.add_argument("--top", type=int, default=60)
     parser.add_argument("--match", default="", help="only functions whose name or file holds this text")
@@ -55,12 +63,11 @@ def main() -> None:
     arguments = parser.parse_args()
     spy = arguments.py_spy or peers.python().with_name("py-spy")
     with Servers() as servers:
-        system = Vancetope if arguments.turns == 1 else VancetopeFourTurns
-        contestant = system(servers, burst=arguments.burst)
+        contestant = SCENARIOS[arguments.scenario](servers, arguments.burst)
         raw = servers.folder / "profile.raw"
         try:
             contestant.start()
-            warm_up(contestant, 100)
+            warm_up(contestant, arguments.warm)
             command = [spy, "record", "--pid", str(contestant.worker_pids()[0]), "--rate", "400", "--threads", "--gil"]
             recorder = subprocess.Popen(
                 [*command, "--format", "raw", "--output", raw, "--duration", "3600"],

@@ -24,15 +24,20 @@ def learned(request: LlmRequest, transport: Mapping[str, Any]) -> LlmRequest:
     )
 
 
-def estimate(request: LlmRequest, candidate: Candidate) -> tuple[int, float]:
-    """Upper bound of a call in tokens and US dollars, for the reservation. Unpriced models cost nothing here."""
+def estimate(request: LlmRequest, candidate: Candidate) -> tuple[int, float | None]:
+    """Upper bound of a call in tokens and US dollars, for the reservation.
+
+    ``None`` dollars: the model has no price and may cost anything. What runs on own machines costs nothing.
+    """
     characters = sum(len(message.content) for message in request.messages)
     # Two characters per token is dense text; real prompts come to three or four, so this errs on the safe side.
     prompt = characters // 2 + 16
     output = min(request.max_output_tokens or candidate.spec.default_output, candidate.spec.max_output)
     prices = candidate.spec.prices
-    cost = prices.cost(Usage(input_tokens=prompt, output_tokens=output)) if prices is not None else 0.0
-    return prompt + output, cost
+    if prices is not None:
+        return prompt + output, prices.cost(Usage(input_tokens=prompt, output_tokens=output))
+    is_free = candidate.provider.local or candidate.provider.wire == "scripted"
+    return prompt + output, 0.0 if is_free else None
 
 
 def finished_call(reply: LlmReply, attempt: int) -> CallRecord:

@@ -28,14 +28,14 @@ class Attempt:
     claim: Claim
     cancel: Cancel
     watch: Watch
+    client: LlmClient
+    """Who answers a call: the providers, or a batch that has."""
     call: CallRecord | None = None
     """The call made, for the ledger."""
     outcome: Outcome | None = None
     """What the engine decided about last."""
     keep: Keep | None = None
     """Set when the node's next turn is to follow at once in the same task."""
-    answer: LlmClient | None = None
-    """What a batch has answered, to be taken instead of calling."""
     lane_note: str | None = None
     """Why the call of a job in the batch lane is made in the normal one."""
 

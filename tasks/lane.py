@@ -56,10 +56,12 @@ class BatchLane:
         self._lessons = lessons
 
     def answered(self, attempt: Attempt) -> Candidate | None:
-        """Put the answer to this turn's call into ``attempt``, if a batch has brought it. Returns who was asked.
+        """Let ``attempt`` take the answer to its call, if a batch has brought it. Returns who was asked.
 
         What has waited in vain is withdrawn.
         """
+        if attempt.view.process.batch_until is None:
+            return None
         with nothing_paid("batch lane not looked at"):
             lane = store.look(self._database, attempt.claim.lease)
         filed = lane.filed
@@ -72,7 +74,7 @@ class BatchLane:
             except LlmError as error:
                 attempt.lane_note = f"the batch's answer cannot be read: {error.message}"
                 return None
-            attempt.answer = Answered(self._batches, candidate, filed.sent, filed.answer, filed.waited_ms)
+            attempt.client = Answered(self._batches, candidate, filed.sent, filed.answer, filed.waited_ms)
             return candidate
         with nothing_paid("call not withdrawn from its batch"):
             if filed.state in ("WAITING", "SENT") and not store.withdraw(self._database, filed.id):
@@ -82,7 +84,7 @@ class BatchLane:
 
     def park(self, attempt: Attempt, need_attempt: int, request: LlmRequest, candidate: Candidate) -> None:
         """File the call and let go of the node: raises :class:`Parked`. Returns when the call is to be made at once."""
-        if attempt.lane_note is not None:
+        if attempt.view.process.batch_until is None or attempt.lane_note is not None:
             return
         if self._batches is None or not self._batches.takes(candidate):
             attempt.lane_note = f"{candidate.provider_name} has no batches"

@@ -26,11 +26,12 @@ class Postponed(Exception):
 
 @contextmanager
 def nothing_paid(what: str) -> Iterator[None]:
-    """Without PostgreSQL the turn is given back, instead of its lease running out as if a worker had died."""
+    """Without PostgreSQL in this block the turn is given back: nothing is paid yet, and a lease left to run out would
+    look as if a worker had died."""
     try:
         yield
     except DatabaseUnavailable as error:
-        log.warning(f"{what}, trying again later", extra={"error": str(error)})
+        log.warning("%s, trying again later", what, extra={"error": str(error)})
         raise Postponed(1.0) from error
 
 

@@ -128,8 +128,7 @@ class TurnRunner:
                 nonce=secrets.token_hex(4),
             )
         except DatabaseUnavailable as error:
-            why = {"node": node_id, "error": str(error)}
-            log.warning("turn not claimed, the sweeper will bring it back", extra=why)
+            log.warning("turn not claimed, the sweeper brings it back", extra={"node": node_id, "error": str(error)})
             return None
         if claim is not None and (belongs := claim.view.process.engine) != engine_name:
             log.error("message on the wrong queue", extra={"node": node_id, "engine": engine_name, "belongs": belongs})
@@ -149,7 +148,7 @@ class TurnRunner:
         with self._heartbeat.hold(claim.lease) as cancel:
             try:
                 with self._observer.turn(claim) as watch:
-                    attempt = Attempt(engine=engine, claim=claim, cancel=cancel, watch=watch)
+                    attempt = Attempt(engine=engine, claim=claim, cancel=cancel, watch=watch, client=self._client)
                     transition = self._work(attempt)
                     faults.reach("before_commit", transition.label)
                     goes_on = burst_until is not None and self._clock() < burst_until
@@ -218,7 +217,7 @@ class TurnRunner:
         if view.process.overdue:
             return self._spent(attempt, OVERDUE)
         request = learned(need.request, view.node.transport)
-        if view.process.batch_until is not None and (asked := self._lane.answered(attempt)):
+        if (asked := self._lane.answered(attempt)) is not None:
             return self._call(attempt, need, request, asked, None)
         try:
             candidate = self._client.candidate(request)
@@ -226,8 +225,7 @@ class TurnRunner:
             return self._failed(attempt, need, error)
         if view.process.limits_counted and (refusal := self._reserve(attempt, request, candidate)):
             return self._spent(attempt, f"the budget of the process is spent: {refusal}")
-        if view.process.batch_until is not None:
-            self._lane.park(attempt, need.attempt, request, candidate)
+        self._lane.park(attempt, need.attempt, request, candidate)
         permit: Permit | float | None = None
         # Scripted answers come from this very process: no provider to protect, nothing to learn about one.
         if candidate.provider.wire != "scripted":
@@ -240,12 +238,12 @@ class TurnRunner:
 
     def _reserve(self, attempt: Attempt, request: LlmRequest, candidate: Candidate) -> str | None:
         """Reserve the call; why it may not be made, or ``None``."""
-        tokens, cost = estimate(request, candidate)
+        model, (tokens, cost) = candidate.model, estimate(request, candidate)
         with nothing_paid("no budget reserved"):
             reserved = reserve_budget(self._database, attempt.claim, tokens=tokens, cost_usd=cost)
             if reserved is None:
-                if refusal := why_refused(self._database, attempt.claim, tokens=tokens, cost_usd=cost):
-                    return refusal
+                if why := why_refused(self._database, attempt.claim, model=model, tokens=tokens, cost_usd=cost):
+                    return why
                 raise Postponed(0.5)
         attempt.claim = replace(attempt.claim, reserved=reserved)
         return None
@@ -257,8 +255,7 @@ class TurnRunner:
         chunks = Chunks(self._background, process.root_id, {"process": str(process.id), "node": attempt.view.node.id})
         outcome = "neutral"
         try:
-            client = attempt.answer or self._client
-            reply = attempt.watch.call(client, request, candidate, cancel=attempt.cancel, on_chunk=chunks)
+            reply = attempt.watch.call(attempt.client, request, candidate, cancel=attempt.cancel, on_chunk=chunks)
             outcome = "ok"
         except LlmError as error:
             # Only an answer from the model shows health: being turned away says nothing about it either way.
@@ -367,8 +364,13 @@ class TurnRunner:
         elapsed = self._clock() - began
         deadline = self._clock() + self._patience
         pause, refused, full = 0.1, False, 0
+        no_room: TreeFull | None = None
         while True:
             try:
+                if no_room is not None:
+                    # The answer is paid for: the engine decides about it once more, seeing the tree as it is now.
+                    transition = self._decide_again(attempt) if full <= MAX_FULL else self._crashed(attempt, no_room)
+                    no_room = None
                 return transition, commit_turn(
                     self._database,
                     attempt.claim,
@@ -378,15 +380,13 @@ class TurnRunner:
                     keep=attempt.keep,
                 )
             except TreeFull as error:
-                # The answer is paid for: the engine decides about it once more, seeing the tree as it is now.
-                full += 1
-                transition = self._decide_again(attempt) if full <= MAX_FULL else self._crashed(attempt, error)
+                full, no_room = full + 1, error
             except (NotStorable, BadTransition) as error:
                 if refused:
                     raise
                 refused = True
                 transition = self._crashed(attempt, error)
-            except DatabaseUnavailable as error:
+            except (DatabaseUnavailable, Postponed) as error:
                 if self._clock() + pause > deadline:
                     raise
                 log.warning("commit failed, trying again", extra={"error": str(error)})

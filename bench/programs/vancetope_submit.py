@@ -1,8 +1,9 @@
 """Submits processes the way the command line does: checked, stored, published. Arguments: how many at a time, by how
-many threads, and the branches of a tree; 0 for jeltz processes, which are one node each."""
+many threads, and the payload of each as JSON."""
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,11 +11,11 @@ from typing import Any
 
 import redis
 
-from bench.programs.job import PROMPT, SCHEMA, TREE_GOAL
 from bench.programs.lines import serve
 from models.store import processes as store
 from models.store.database import Database
 from tasks.broker import publisher_app
+from tasks.cookbook import recipe_sources
 from tasks.publish import Publisher
 from tasks.settings import current
 from tasks.submission import Submission, prepare
@@ -24,7 +25,7 @@ from tasks.wiring import load_engines
 class Submitter:
     """Holds what an application would hold: one pool of connections and one publisher."""
 
-    def __init__(self, batch: int, threads: int, children: int) -> None:
+    def __init__(self, batch: int, threads: int, job: dict[str, Any]) -> None:
         self._settings = current()
         self._engines = load_engines(self._settings.engines)
         self._database = Database(self._settings.database, pool_size=threads)
@@ -32,7 +33,8 @@ class Submitter:
         self._publisher = Publisher(redis.Redis.from_url(self._settings.redis))
         self._batch = batch
         self._threads = ThreadPoolExecutor(threads)
-        self._job: dict[str, Any] = _tree(children) if children else _answer()
+        self._job = job
+        self._sources = recipe_sources(self._settings)
 
     def one(self) -> str:
         """Submit one process; its id."""
@@ -48,7 +50,7 @@ class Submitter:
         return time.perf_counter() - started
 
     def _submit(self, count: int) -> list[str]:
-        new = [prepare(Submission(**self._job), self._settings, self._engines) for _ in range(count)]
+        new = [prepare(Submission(**self._job), self._settings, self._engines, self._sources) for _ in range(count)]
         self._publisher.publish(store.submit(self._database, new))
         return [str(process.id) for process in new]
 
@@ -74,16 +76,6 @@ class Submitter:
         return took
 
 
-def _answer() -> dict[str, Any]:
-    # Four attempts, so that the job of four turns may have them; a job of one turn needs one.
-    return {"recipe": "jeltz", "params": {"prompt": PROMPT, "schema": SCHEMA, "maxAttempts": 4}}
-
-
-def _tree(children: int) -> dict[str, Any]:
-    params = {"maxTreeNodes": children + 1, "defaultExecutionMode": "PARALLEL", "maxParallelNodes": children}
-    return {"recipe": "marvin", "goal": TREE_GOAL, "params": params}
-
-
 if __name__ == "__main__":
-    submitter = Submitter(*map(int, sys.argv[1:]))
+    submitter = Submitter(int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3]))
     serve({"submit": submitter.many, "wait": submitter.wait_for_one, "wait_task": submitter.wait_for_task})

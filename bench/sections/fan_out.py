@@ -10,24 +10,31 @@ from bench.sections.many_turns import BURST
 from bench.systems.celery_noop import CeleryChord
 from bench.systems.dbos import DbosTree
 from bench.systems.langgraph import LanggraphTree
-from bench.systems.vancetope import VancetopeTree
+from bench.systems.vancetope import VancetopeSteps, VancetopeTree
 
 TARGET_TIMES, BURST_TARGET_TIMES = 1.0, 1.5
 
 
 def measure(setting: Setting) -> Section:
-    """One job per round: what counts is how long a single plan takes, not how many at once hide each other's waits."""
+    """One job per round: what counts is how long a single plan takes, not how many at once hide each other's waits.
+
+    Bare steps stand beside the peers' bare steps; a real Marvin plan of the same form shows what an engine adds.
+    """
     servers, sizes = setting.servers, setting.sizes
     children = sizes.tree_children
-    plain = VancetopeTree(servers, children, name="vancetope, one message per turn")
-    burst = VancetopeTree(servers, children, name=f"vancetope, turn_burst {BURST}", burst=BURST)
+    plain = VancetopeSteps(servers, children=children, name="vancetope, one message per turn")
+    burst = VancetopeSteps(servers, children=children, name=f"vancetope, turn_burst {BURST}", burst=BURST)
+    marvin = [
+        VancetopeTree(servers, children, name="a Marvin plan, one message per turn"),
+        VancetopeTree(servers, children, name=f"a Marvin plan, turn_burst {BURST}", burst=BURST),
+    ]
     peers: list[Contestant] = []
     if setting.peers_python is not None:
         peers = [
             DbosTree(servers, setting.peers_python, children),
             LanggraphTree(servers, setting.peers_python, children),
         ]
-    contestants: list[Contestant] = [plain, burst, CeleryChord(servers, children), *peers]
+    contestants: list[Contestant] = [plain, burst, *marvin, CeleryChord(servers, children), *peers]
     results = interleaved(contestants, rounds=sizes.rounds, jobs=1, warm_jobs=1, say=setting.say)
     section = contest_section(
         "fan_out",

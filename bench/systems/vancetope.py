@@ -13,7 +13,7 @@ import psycopg
 
 from bench.contest import SUBMIT_THREADS, Contestant
 from bench.program import Program
-from bench.programs.job import ANSWER, child_goal, tree_steps
+from bench.programs.job import ANSWER, CHAIN_STEPS, PROMPT, SCHEMA, TREE_GOAL, child_goal, tree_steps
 from bench.servers import Servers
 from tasks.dev import migrate
 from tasks.dev.celery_processes import APPLICATION, CeleryProcess, worker_command
@@ -23,7 +23,6 @@ class Vancetope(Contestant):
     """One worker; jobs are jeltz processes answered by the scripted provider in no time."""
 
     replies: Sequence[Mapping[str, Any]] = ({"json": ANSWER},)
-    children = 0
 
     def __init__(
         self,
@@ -61,13 +60,18 @@ class Vancetope(Contestant):
         self._watch: psycopg.Connection[Any] | None = None
 
     def _write_script(self) -> Path:
-        path = self.servers.folder / f"script-{type(self).__name__}-{self.children}.json"
+        path = self.servers.folder / f"script-{self.database_url.rpartition('/')[2]}.json"
         path.write_text(json.dumps({"rules": self.rules()}))
         return path
 
     def rules(self) -> list[dict[str, Any]]:
         """What the scripted provider answers."""
         return [{"replies": [dict(reply) for reply in self.replies]}]
+
+    def job(self) -> dict[str, Any]:
+        """The payload of a submission."""
+        # Four attempts, so that the job of four turns may have them; a job of one turn needs one.
+        return {"recipe": "jeltz", "params": {"prompt": PROMPT, "schema": SCHEMA, "maxAttempts": 4}}
 
     @property
     def environment(self) -> dict[str, str]:
@@ -91,7 +95,7 @@ class Vancetope(Contestant):
             "vancetope_submit",
             str(self.batch),
             str(self.submit_threads),
-            str(self.children),
+            json.dumps(self.job()),
             environment=self.environment,
         )
 
@@ -144,6 +148,39 @@ class VancetopeTree(Vancetope):
 
     def rules(self) -> list[dict[str, Any]]:
         return tree_rules(self.children)
+
+    def job(self) -> dict[str, Any]:
+        children = self.children
+        params = {"maxTreeNodes": children + 1, "defaultExecutionMode": "PARALLEL", "maxParallelNodes": children}
+        return {"recipe": "marvin", "goal": TREE_GOAL, "params": params}
+
+
+class VancetopeSteps(Vancetope):
+    """Bare durable steps, as the peers' are: the turn protocol without prompts, schemas, calls and a ledger."""
+
+    def __init__(self, servers: Servers, *, name: str, burst: int = 1, children: int = 0) -> None:
+        self.children = children
+        recipes = servers.folder / "recipes"
+        recipes.mkdir(exist_ok=True)
+        (recipes / "steps.yaml").write_text(
+            "engine: steps\ntitle: Bare steps\ndescription: Durable steps that do nothing.\n"
+        )
+        given = {"VANCETOPE_ENGINES": "bench.programs.steps:STEPS", "VANCETOPE_RECIPES_DIR": str(recipes)}
+        super().__init__(servers, name=name, burst=burst, environment=given)
+        self.steps_per_job = tree_steps(children) if children else CHAIN_STEPS
+        self.notes += (
+            "; an engine of bare steps (`bench.programs.steps`): each turn does what a peer's step does, and its "
+            "answer is in the cursor and in the audit trail"
+        )
+        if children:
+            self.notes += (
+                "; splitting is a turn more, which counts as a step for nobody; branches leave their answers as "
+                "artifacts, which nobody reads"
+            )
+
+    def job(self) -> dict[str, Any]:
+        params = {"prompt": PROMPT, "steps": CHAIN_STEPS, "children": self.children}
+        return {"recipe": "steps", "params": params}
 
 
 def tree_rules(children: int) -> list[dict[str, Any]]:

@@ -44,31 +44,44 @@ def success_wrapper(
     result: str,
     children: Sequence[ChildResult],
     *,
+    failed: int,
     root_node: int,
     node_count: int,
     warning: str | None,
     documents: Sequence[str],
 ) -> dict[str, Any]:
-    """The result of a process whose root is DONE. ``forced`` and ``warning`` say that a limit decided."""
+    """The result of a process whose root is DONE. ``forced`` and ``warning`` say that a limit decided.
+
+    failed: how many children failed, also of those that were not read.
+    """
     wrapper: dict[str, Any] = {"success": True, "result": report_text(result, children)}
     if warning is not None:
         wrapper |= {"forced": True, "warning": warning}
-    return wrapper | {"documents": list(documents)} | _figures(children, root_node, node_count)
+    return wrapper | {"documents": list(documents)} | _figures(failed, root_node, node_count)
 
 
 def failure_wrapper(
-    error: str, message: str, children: Sequence[ChildResult], *, root_node: int, node_count: int
+    error: str,
+    message: str,
+    children: Sequence[ChildResult],
+    *,
+    left_out: int = 0,
+    failed: int,
+    root_node: int,
+    node_count: int,
 ) -> dict[str, Any]:
-    """The result of a process whose root is FAILED: why, and what its children had by then as ``partial``."""
+    """The result of a process whose root is FAILED: why, and what its children had by then as ``partial``.
+
+    left_out: how many more children there are, whose results were not read; ``failed`` counts those among them too.
+    """
     wrapper: dict[str, Any] = {"success": False, "error": error, "message": message}
-    partial = collected(children)
+    partial = collected(children, left_out)
     if partial:
         wrapper["partial"] = partial
-    return wrapper | _figures(children, root_node, node_count)
+    return wrapper | _figures(failed, root_node, node_count)
 
 
-def _figures(children: Sequence[ChildResult], root_node: int, node_count: int) -> dict[str, Any]:
-    failed = sum(child.status == "FAILED" for child in children)
+def _figures(failed: int, root_node: int, node_count: int) -> dict[str, Any]:
     return {"rootNodeId": str(root_node), "nodeCount": node_count, "failedChildren": failed}
 
 

@@ -14,8 +14,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 from engines.marvin.payload import PlanNodePayload, PlanPayload
-from engines.recipes.fence import defuse
-from engines.structured.text import one_line
+from engines.recipes.fence import flattened
 from models.records import NodeStatus
 
 LIMIT_CHARS: Final = 4_000
@@ -102,7 +101,7 @@ def plan_payload(nodes: Sequence[PlanNode]) -> PlanPayload:
         made[node.id] = {
             "id": str(node.id),
             "kind": node.kind.lower(),
-            "title": _flat(node.goal, TITLE_CHARS),
+            "title": flattened(node.goal, TITLE_CHARS),
             "status": node.shown_status.value.lower(),
             "children": children or None,
             "meta": _meta(node, tree.position[node.id]),
@@ -120,7 +119,7 @@ def _meta(node: PlanNode, position: int) -> dict[str, Any]:
     if node.phase:
         meta["phase"] = node.phase
     if node.failure_reason:
-        meta["failureReason"] = _flat(node.failure_reason, SUMMARY_CHARS)
+        meta["failureReason"] = flattened(node.failure_reason, SUMMARY_CHARS)
     if node.inbox_item_id is not None:
         meta["inboxItemId"] = node.inbox_item_id
     if node.awaiting:
@@ -154,7 +153,7 @@ class _Tree:
         found = self._lines.get((node.id, bare, title_chars))
         if found is None:
             status = "" if bare else f" ({_WORDS[node.shown_status]})"
-            goal = "" if bare else _flat(node.goal, title_chars)
+            goal = "" if bare else flattened(node.goal, title_chars)
             title = f" — {goal}" if goal else ""
             here = _HERE if self.current is not None and node.id == self.current.id else ""
             found = f"{' ' * _indent(self.depth[node.id])}{self.label[node.id]}{status}{title}{here}"
@@ -268,7 +267,7 @@ def _summary_indent(depth: int) -> int:
 def _second_line(node: PlanNode) -> str:
     status = node.shown_status
     text = node.summary if status is NodeStatus.DONE else node.failure_reason if status is NodeStatus.FAILED else ""
-    return _flat(text, SUMMARY_CHARS)
+    return flattened(text, SUMMARY_CHARS)
 
 
 def _hidden(tree: _Tree, node: PlanNode, shown: Collection[int]) -> Counter[NodeStatus]:
@@ -278,7 +277,8 @@ def _hidden(tree: _Tree, node: PlanNode, shown: Collection[int]) -> Counter[Node
     while todo:
         hidden = todo.pop()
         counts[hidden.shown_status] += 1
-        counts.update(dict(hidden.below))
+        if hidden.below:
+            counts.update(dict(hidden.below))
         todo += [child for child in tree.children.get(hidden.id, ()) if child.id not in shown]
     return counts
 
@@ -290,13 +290,6 @@ def _counts(counts: Counter[NodeStatus]) -> str:
     order = (NodeStatus.DONE, NodeStatus.FAILED, NodeStatus.RUNNING, NodeStatus.WAITING, NodeStatus.PENDING)
     parts = [f"{counts[status]} {_WORDS[status]}" for status in (*order, NodeStatus.SKIPPED) if counts[status]]
     return f" (+ {total} subtask{'' if total == 1 else 's'}, {', '.join(parts)})"
-
-
-def _flat(text: str, limit: int) -> str:
-    """``text`` on one line, harmless, of at most ``limit`` characters."""
-    # Only the beginning can be shown: a text of megabytes is not worth a walk.
-    clean = defuse(one_line(" ".join(text[: limit * 20].split()))).replace("│", "|")
-    return clean if len(clean) <= limit else f"{clean[: limit - 1].rstrip()}…"
 
 
 def _framed(lines: Iterable[str], *, padded: bool) -> str:

@@ -22,7 +22,7 @@ from engines.recipes.model import Recipe
 from engines.recipes.prompt import prompt_variables
 from engines.recipes.render import render_prompt
 from engines.recipes.snapshots import Callee, read_stored
-from models.records import CallResult, ChildRow, CloseReason, InboxItem, NodeStatus, PlanRow, PlanView, View
+from models.records import CallResult, CloseReason, InboxItem, NodeStatus, PlanRow, PlanView, View
 
 DEFAULT_MODEL: Final = "default:analyze"
 
@@ -185,8 +185,10 @@ class Surroundings:
         )
 
     @property
-    def failed_children(self) -> tuple[ChildRow, ...]:
-        return tuple(child for child in self.plan.children if child.status is NodeStatus.FAILED)
+    def child_counts(self) -> Counter[NodeStatus]:
+        """All children by status, also those beyond the number whose results are read."""
+        counted = next((row.children for row in self.plan.rows if row.id == self.view.node.id), ())
+        return Counter(dict(counted)) or Counter(child.status for child in self.plan.children)
 
     # -- the call ----------------------------------------------------------------------------------------------------
 
@@ -247,7 +249,9 @@ def plan_nodes(rows: tuple[PlanRow, ...]) -> tuple[PlanNode, ...]:
             inbox_item_id=None if row.item_id is None else str(row.item_id),
             # Children are numbered from 0 as they are created; a longer key is a node put in between.
             index=row.order_key[0] + 1 if len(row.order_key) == 1 else None,
-            below=tuple(sorted((Counter(dict(row.children)) - loaded.get(row.id, Counter())).items())),
+            below=tuple(sorted((Counter(dict(row.children)) - loaded.get(row.id, Counter())).items()))
+            if row.children
+            else (),
         )
         for row in rows
     )

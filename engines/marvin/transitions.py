@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, assert_never
@@ -22,7 +23,7 @@ from engines.marvin.words import Phase, TaskKind
 from engines.recipes.cascade import effective_params
 from engines.recipes.model import recipe_key
 from engines.recipes.snapshots import Callee, dumped, why_unusable
-from models.records import CloseReason, Reason
+from models.records import CloseReason, NodeStatus, Reason
 from models.transition import (
     AppendMessage,
     CloseProcess,
@@ -89,9 +90,18 @@ def failed(
 ) -> Transition:
     """The node is FAILED; with the root its process closes as FAILED and reports why."""
     if at.is_root:
-        node_count = at.view.plan.node_count if at.view.plan else 1
-        children = at.children if at.view.plan else ()
-        wrapper = failure_wrapper(error, why, children, root_node=at.view.node.id, node_count=node_count)
+        plan = at.view.plan
+        counts = at.child_counts if plan else Counter[NodeStatus]()
+        children = at.children if plan else ()
+        wrapper = failure_wrapper(
+            error,
+            why,
+            children,
+            left_out=max(0, counts.total() - len(children)),
+            failed=counts[NodeStatus.FAILED],
+            root_node=at.view.node.id,
+            node_count=plan.node_count if plan else 1,
+        )
         message = f"Failed: {why}"
         effects = (*effects, CloseProcess(reason=CloseReason.FAILED, result=wrapper, message=message))
     note = _note(at, output)
@@ -210,6 +220,7 @@ def _accepted(
         wrapper = success_wrapper(
             step.result,
             at.children,
+            failed=at.child_counts[NodeStatus.FAILED],
             root_node=at.view.node.id,
             node_count=at.plan.node_count,
             warning=step.warning,

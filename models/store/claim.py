@@ -93,8 +93,8 @@ root AS MATERIALIZED (
    WHERE processes.id = %(root)s AND status <> 'CLOSED'
      AND (max_calls IS NULL OR used_calls + reserved_calls - %(had_calls)s + 1 <= max_calls)
      AND (max_tokens IS NULL OR used_tokens + reserved_tokens - %(had_tokens)s + %(tokens)s <= max_tokens)
-     AND (max_cost_usd IS NULL
-          OR used_cost_usd + reserved_cost_usd - %(had_cost)s::numeric + %(cost)s::numeric <= max_cost_usd)
+     AND (max_cost_usd IS NULL OR %(priced)s
+          AND used_cost_usd + reserved_cost_usd - %(had_cost)s::numeric + %(cost)s::numeric <= max_cost_usd)
      FOR NO KEY UPDATE OF processes
 ), holder AS (
   -- The node decides under its own lock whether the lease still holds; only then do the root's counters move.
@@ -295,27 +295,31 @@ def extend_leases(database: Database, leases: list[Lease], *, owner: str, lease_
     return {lease: states.get((lease.node_id, lease.turn, lease.fence), "lost") for lease in leases}
 
 
-def reserve_budget(database: Database, claim: Claim, *, tokens: int, cost_usd: float) -> Reservation | None:
-    """Reserve one call on the root's counters before it is made. ``None``: it does not fit, or the lease is lost."""
+def reserve_budget(database: Database, claim: Claim, *, tokens: int, cost_usd: float | None) -> Reservation | None:
+    """Reserve one call on the root's counters before it is made. ``None``: it does not fit, or the lease is lost.
+
+    cost_usd: ``None`` when nobody knows; a limit on money holds only if such a call is not made.
+    """
     had = claim.reserved
     # To the precision of the columns, and up: what is given back later must be exactly what was taken.
-    cost_usd = math.ceil(round(cost_usd * 1e6, 3)) / 1e6
+    cost = math.ceil(round((cost_usd or 0.0) * 1e6, 3)) / 1e6
     params: dict[str, Any] = {
         "root": claim.lease.root_id,
         "node": claim.lease.node_id,
         "turn": claim.lease.turn,
         "fence": claim.lease.fence,
         "tokens": tokens,
-        "cost": cost_usd,
+        "cost": cost,
+        "priced": cost_usd is not None,
         "had_calls": had.calls,
         "had_tokens": had.tokens,
         "had_cost": had.cost_usd,
     }
-    return Reservation(calls=1, tokens=tokens, cost_usd=cost_usd) if database.statement(_RESERVE, params) else None
+    return Reservation(calls=1, tokens=tokens, cost_usd=cost) if database.statement(_RESERVE, params) else None
 
 
-def why_refused(database: Database, claim: Claim, *, tokens: int, cost_usd: float) -> str | None:
-    """Which limit a call of this size does not fit, in words; ``None`` when it is not the budget that refused."""
+def why_refused(database: Database, claim: Claim, *, model: str, tokens: int, cost_usd: float | None) -> str | None:
+    """Which limit a call of this size to ``model`` does not fit, in words; ``None`` when no limit refused it."""
     had = claim.reserved
     params = {"root": claim.lease.root_id, "calls": had.calls, "tokens": had.tokens, "cost": had.cost_usd}
     rows = database.statement(_BUDGET, params)
@@ -326,7 +330,9 @@ def why_refused(database: Database, claim: Claim, *, tokens: int, cost_usd: floa
         return f"maxCalls is {max_calls}, and {calls} are made or under way"
     if max_tokens is not None and used_tokens + tokens > max_tokens:
         return f"maxTokens is {max_tokens}, {used_tokens} are used or reserved, and the next call may take {tokens}"
-    if max_cost is not None and float(used_cost) + cost_usd > float(max_cost):
+    if max_cost is not None and cost_usd is None:
+        return f"maxCostUsd is {float(max_cost):g}, and {model} has no price in the catalogue: it may cost anything"
+    if max_cost is not None and cost_usd is not None and float(used_cost) + cost_usd > float(max_cost):
         return (
             f"maxCostUsd is {float(max_cost):g}, {float(used_cost):g} is used or reserved,"
             f" and the next call may cost {cost_usd:g}"

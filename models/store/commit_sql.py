@@ -59,7 +59,8 @@ class Shape:
         Rows stay locked until the commit is on disk, so these would wait for the disk one after the other. Such a
         commit is flushed in a step of its own instead (``Database.flush``), when its locks are gone: all at once.
         """
-        return self.has_parent or (self.counted and not self.is_root)
+        moves_others = self.settles or self.parks or self.children or self.asks or self.counted
+        return (self.has_parent and moves_others) or (self.counted and not self.is_root)
 
 
 _MOVED = """moved AS (

@@ -14,7 +14,7 @@ SIBLINGS_EACH_SIDE = 40
 CHILDREN_SHOWN = 200
 CHILDREN_READ = 1_000
 CHILDREN_COUNTED = 1_000
-"""More children of one node are not counted: the number shown is then too small."""
+"""More children of another node are not counted: the number shown is then too small. A node's own all are."""
 HISTORY = 60
 PATH_GOAL_CHARS = 20_000
 GOAL_CHARS = 400
@@ -48,34 +48,36 @@ WITH RECURSIVE path AS (
   UNION ALL
   (SELECT n.id, false, true FROM nodes n WHERE n.parent_id = %(node)s ORDER BY n.order_key LIMIT {CHILDREN_SHOWN})
 ), plan AS (
-  SELECT jsonb_agg(jsonb_build_array(n.id, n.parent_id, n.order_key, n.kind,
-           left(CASE WHEN n.parent_id IS NULL THEN i.goal ELSE n.goal END,
+  SELECT json_agg(json_build_array(n.id, n.parent_id, n.order_key, n.kind,
+           left(CASE WHEN n.parent_id IS NULL
+                     THEN (SELECT i.goal FROM process_inputs i WHERE i.process_id = n.process_id) ELSE n.goal END,
                 CASE WHEN s.on_path THEN {PATH_GOAL_CHARS} ELSE {GOAL_CHARS} END),
            n.status, n.awaiting_post_children, n.phase,
-           CASE WHEN s.near AND n.status = 'DONE' THEN left(a.content, {SUMMARY_CHARS} * 4) END,
+           CASE WHEN s.near AND n.status = 'DONE'
+                THEN (SELECT left(content, {SUMMARY_CHARS} * 4) FROM artifacts
+                       WHERE node_id = n.id AND key = 'result') END,
            CASE WHEN n.status = 'FAILED' THEN left(n.failure, {SUMMARY_CHARS} * 4) END,
-           counted.numbers) ORDER BY n.depth, n.order_key) AS rows
+           CASE WHEN n.child_mode IS NOT NULL THEN (
+             SELECT json_object_agg(c.shown, c.number) FROM (
+               SELECT f.shown, count(*) AS number FROM (
+                 SELECT CASE WHEN k.awaiting_post_children THEN 'RUNNING' ELSE k.status END AS shown
+                   FROM nodes k WHERE k.parent_id = n.id
+                  ORDER BY k.order_key LIMIT CASE WHEN n.id = %(node)s THEN NULL ELSE {CHILDREN_COUNTED} END) f
+                GROUP BY f.shown) c) END)
+           ORDER BY n.depth, n.order_key) AS rows
     FROM shown s CROSS JOIN LATERAL (SELECT * FROM nodes WHERE id = s.id OFFSET 0) n
-    LEFT JOIN process_inputs i ON i.process_id = n.process_id AND n.parent_id IS NULL
-    LEFT JOIN LATERAL (SELECT content FROM artifacts WHERE node_id = n.id AND key = 'result' OFFSET 0) a ON s.near
-    CROSS JOIN LATERAL (
-      SELECT jsonb_object_agg(c.shown, c.number) AS numbers FROM (
-        SELECT f.shown, count(*) AS number FROM (
-          SELECT CASE WHEN k.awaiting_post_children THEN 'RUNNING' ELSE k.status END AS shown
-            FROM nodes k WHERE n.child_mode IS NOT NULL AND k.parent_id = n.id
-           ORDER BY k.order_key LIMIT {CHILDREN_COUNTED}) f GROUP BY f.shown) c) counted
 ), own AS (
   SELECT n.id, n.order_key, n.kind, n.goal, n.status, n.failure FROM nodes n
    WHERE n.parent_id = %(node)s ORDER BY n.order_key LIMIT {CHILDREN_READ}
 ), share AS (
   SELECT least({RESULT_CHARS}, {ALL_RESULTS_CHARS} / greatest(count(*), 1))::int AS chars FROM own
 ), results AS (
-  SELECT jsonb_agg(jsonb_build_array(o.id, o.order_key, o.kind, left(o.goal, {GOAL_CHARS}), o.status, o.failure,
+  SELECT json_agg(json_build_array(o.id, o.order_key, o.kind, left(o.goal, {GOAL_CHARS}), o.status, o.failure,
                                      left(a.content, share.chars), length(a.content)) ORDER BY o.order_key) AS rows
     FROM share, own o
     LEFT JOIN LATERAL (SELECT content FROM artifacts WHERE node_id = o.id AND key = 'result' OFFSET 0) a ON true
 ), past AS (
-  SELECT jsonb_agg(jsonb_build_array(r.phase, r.iteration, r.model) ORDER BY r.turn) AS rows
+  SELECT json_agg(json_build_array(r.phase, r.iteration, r.model) ORDER BY r.turn) AS rows
     FROM (SELECT turn, phase, iteration, model FROM phase_records
            WHERE node_id = %(node)s AND model IS NOT NULL ORDER BY turn DESC LIMIT {HISTORY}) r
 )

@@ -27,9 +27,10 @@ from plans import (
 
 from engines.llm.base import ErrorKind, LlmError, LlmRequest
 from models.store import documents, processes, read
-from models.store.plan import load_plan
+from models.store.database import DatabaseUnavailable
+from models.store.plan import CHILDREN_READ, load_plan
 from models.store.processes import Closing
-from models.store.sweep import orphaned_processes, take_back_expired, wake_overdue
+from models.store.sweep import orphaned_processes, reactivate_parents, take_back_expired, wake_overdue
 from tasks.submission import SubmissionError
 
 GOAL = "Research nuclear power and write a report."
@@ -458,7 +459,13 @@ def test_the_tree_is_never_larger_than_its_limit(stage: Stage) -> None:  # 95
     assert "4 subtasks were not created" in user_text(model.requests[model.asked.index(("POST_CHILDREN", GOAL))])
 
 
-def test_two_nodes_at_once_do_not_grow_the_tree_over_its_limit(stage: Stage) -> None:  # 95
+@pytest.mark.parametrize("database_away", [False, True])
+def test_two_nodes_at_once_do_not_grow_the_tree_over_its_limit(stage: Stage, database_away: bool) -> None:  # 95
+    def gone_for_a_moment(sql: str) -> None:
+        if sql.lstrip().startswith("WITH RECURSIVE path"):
+            rig.database.hooks.remove(gone_for_a_moment)
+            raise DatabaseUnavailable("restarting")
+
     def play(phase: str, goal: str, request: LlmRequest) -> Any:
         if phase == "SCOPE" and goal == GOAL:
             return subtasks("A", "B")
@@ -467,6 +474,8 @@ def test_two_nodes_at_once_do_not_grow_the_tree_over_its_limit(stage: Stage) -> 
                 # While A's model thinks, B takes the room that A has seen.
                 other = value(rig.database, "SELECT id FROM nodes WHERE goal = 'B'")
                 assert rig.runner.run("marvin", other, 1) == 1
+                if database_away:
+                    rig.database.hooks.append(gone_for_a_moment)
             return subtasks(*(f"{goal}{number}" for number in range(3)))
         return straight(f"result of {goal}")(phase)
 
@@ -514,6 +523,25 @@ def test_the_plan_of_a_wide_tree_is_bounded(stage: Stage) -> None:  # 152
     assert "#151 (running)" in shown
     assert "[YOU ARE HERE]" in shown
     assert "subtasks" in shown.splitlines()[1]  # 154: the rest is counted
+
+
+def test_children_beyond_those_that_are_read_are_counted_too(stage: Stage) -> None:
+    rig, _ = stage(tree({GOAL: subtasks(*(f"subtask {number}" for number in range(CHILDREN_READ + 200)))}))
+    process = submit_plan(rig, GOAL, maxTreeNodes=5_000, defaultExecutionMode="PARALLEL")
+    rig.run_next()
+    # All at once, as running them would leave them: every other one has failed.
+    rows(
+        rig.database,
+        "UPDATE nodes SET status = CASE WHEN id % 2 = 0 THEN 'DONE' ELSE 'FAILED' END, settled_at = now(),"
+        " due_at = NULL, next_hint_at = NULL, waits_for_place = false,"
+        " failure = CASE WHEN id % 2 = 0 THEN NULL ELSE 'lost' END"
+        " WHERE parent_id IS NOT NULL",
+    )
+    rows(rig.database, "UPDATE nodes SET open_children = 0 WHERE parent_id IS NULL")
+    rig.publisher.publish(reactivate_parents(rig.database, batch=10))
+    rig.drain()
+    wrapper = closed_plan(rig, process)
+    assert (wrapper["failedChildren"], wrapper["nodeCount"]) == ((CHILDREN_READ + 200) // 2, CHILDREN_READ + 201)
 
 
 def test_the_prompt_of_the_processes_recipe_reaches_the_root_only(stage: Stage, tmp_path: Path) -> None:  # 145

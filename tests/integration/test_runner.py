@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from processes import eventually
 from rig import CollectingPublisher, Rig, in_threads, is_commit
 
 from engines.llm.base import CancelToken, ErrorKind, LlmError, LlmRequest, StructuredPath, Usage
+from engines.llm.catalogue import Candidate
 from engines.llm.scripted import Script, ScriptedAnswer, ScriptedUsage
 from models.records import Limits, Reason
 from models.store import processes, read
@@ -712,6 +714,22 @@ def test_a_spent_budget_ends_in_a_result_never_in_an_open_process(database_url: 
         assert error_of(rig, process) == "budget_exceeded"
         assert rig.client.calls == 2
         assert broken_invariants(rig.database) == {}
+
+
+def test_a_limit_on_money_lets_nobody_call_what_may_cost_anything(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = rig.client.candidate
+
+    def unpriced(request: LlmRequest) -> Candidate:
+        found = own(request)
+        assert found.spec.prices is None
+        return replace(found, provider=found.provider.model_copy(update={"wire": "openai"}), model="bigthink-9")
+
+    monkeypatch.setattr(rig.client, "candidate", unpriced)
+    process = rig.submit(ASK, limits=Limits(max_cost_usd=5.0))
+    rig.drain()
+    assert error_of(rig, process) == "budget_exceeded"
+    assert "maxCostUsd is 5, and bigthink-9 has no price" in str(read.result(rig.database, process))
+    assert (rig.client.calls, broken_invariants(rig.database)) == (0, {})
 
 
 def test_children_and_sub_processes_share_the_budget_in_threads(database_url: str) -> None:

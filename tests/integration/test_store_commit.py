@@ -515,6 +515,14 @@ def test_a_commit_that_others_queue_behind_waits_for_the_disk_without_its_locks(
         assert ["pg_logical_emit_message" in each for each in after] == [True] * waits_apart
 
 
+def test_a_commit_that_moves_only_its_own_node_is_one_statement_in_a_tree_too(database: RecordingDatabase) -> None:
+    found = claimed(database, child_in_root(database, Limits()))
+    database.sent.clear()
+    commit(database, found, going_on())
+    (sent,) = database.sent
+    assert "synchronous_commit" not in sent
+
+
 def test_after_a_flush_everything_before_it_is_on_disk(database: RecordingDatabase) -> None:
     node = child_in_root(database, Limits())
     relaxed = "WITH r AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))"

@@ -320,9 +320,9 @@ def test_the_payload_of_a_very_deep_tree_needs_no_recursion() -> None:
 
 
 def test_however_many_views_are_tried_each_text_is_flattened_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    flattened: list[str] = []
-    flat = snapshot._flat
-    monkeypatch.setattr(snapshot, "_flat", lambda text, limit: flattened.append(text) or flat(text, limit))
+    asked: list[str] = []
+    flat = snapshot.flattened
+    monkeypatch.setattr(snapshot, "flattened", lambda text, limit: asked.append(text) or flat(text, limit))
     wide = [node(1, None, "the goal", RUNNING), *(node(n, 1, status=DONE, summary=f"result {n}") for n in range(2, 90))]
     assert len(render_plan(wide, 45)) <= LIMIT_CHARS
-    assert len(flattened) == len(set(flattened)) > 88
+    assert len(asked) == len(set(asked)) > 88
