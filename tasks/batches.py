@@ -188,8 +188,8 @@ class Collector:
         progress = self._batches.look(candidate, batch_id)
         if not progress.ended:
             if not batch.wanted and not batch.cancelled:
-                store.cancelled(self._database, batch)
                 self._batches.cancel(candidate, batch_id)
+                store.cancelled(self._database, batch)
             store.put_off(self._database, batch, seconds=self._poll_seconds)
             return
         outcome = progress.outcome or "failed"
