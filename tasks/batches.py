@@ -161,7 +161,7 @@ class Collector:
             # Somebody may have sent it and not come back to say so.
             known = store.known_ids(self._database, batch)
             found = self._batches.find(
-                candidate, str(batch.key), since=batch.created_at, requests=batch.requests, known=known
+                candidate, str(batch.key), since=batch.sent_at, requests=batch.requests, known=known
             )
             if found is not None:
                 log.warning("a batch was sent before", extra={"batch": batch.id, "provider_batch": found})

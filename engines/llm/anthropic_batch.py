@@ -73,12 +73,13 @@ class Batches:
 
     async def find(self, key: str, *, since: datetime, requests: int, known: frozenset[str]) -> str | None:
         # The provider keeps no words of ours. Its answers will show by their custom ids whether the batch is ours.
+        found: list[MessageBatch] = []
         async for batch in self._sdk.messages.batches.list(limit=100):
             if batch.created_at < since - _SKEW:  # the newest come first
                 break
             if batch.id not in known and _size(batch) == requests:
-                return batch.id
-        return None
+                found.append(batch)
+        return min(found, key=lambda each: abs(each.created_at - since)).id if found else None
 
     async def look(self, batch_id: str) -> Progressed:
         batch = await self._sdk.messages.batches.retrieve(batch_id)

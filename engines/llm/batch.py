@@ -63,8 +63,8 @@ class Endpoint(Protocol):
         ...
 
     async def find(self, key: str, *, since: datetime, requests: int, known: frozenset[str]) -> str | None:
-        """The id of a batch sent before with this key, so that it is not sent twice. Where the provider keeps no keys:
-        one made after ``since`` of as many requests that is none of the ``known``."""
+        """The id of a batch sent at ``since`` with this key, so that it is not sent twice. Where the provider keeps no
+        keys: of those with as many requests and none of the ``known``, the one made nearest to that time."""
         ...
 
     async def look(self, batch_id: str) -> Progressed: ...

@@ -51,16 +51,19 @@ UPDATE batches b SET visits = b.visits + 1, next_visit_at = now() + make_interva
  WHERE b.id = (SELECT id FROM batches WHERE state <> 'ENDED' AND next_visit_at <= now()
                 ORDER BY next_visit_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING b.id, b.key, b.provider, b.model, b.state, b.provider_batch_id, b.requests, b.visits, b.failures,
-          b.created_at, b.cancelled_at IS NOT NULL,
+          coalesce(b.submitted_at, b.created_at), b.cancelled_at IS NOT NULL,
           (SELECT count(*) FROM batch_requests r WHERE r.batch_id = b.id AND r.state = 'SENT'),
           b.created_at < now() - make_interval(days => %(given_up)s)
 """
 
 _BODIES = "SELECT id, body FROM batch_requests WHERE batch_id = %(batch)s AND state = 'SENT' ORDER BY id"
-_SENDING = "UPDATE batches SET requests = %(requests)s WHERE id = %(batch)s AND visits = %(visit)s RETURNING id"
+_SENDING = """
+UPDATE batches SET requests = %(requests)s, submitted_at = now() WHERE id = %(batch)s AND visits = %(visit)s
+RETURNING id
+"""
 _SUBMITTED = """
-UPDATE batches SET state = 'SUBMITTED', provider_batch_id = %(provider_batch_id)s, submitted_at = now(), failures = 0,
-       detail = NULL, next_visit_at = now() + make_interval(secs => %(seconds)s)
+UPDATE batches SET state = 'SUBMITTED', provider_batch_id = %(provider_batch_id)s, failures = 0, detail = NULL,
+       next_visit_at = now() + make_interval(secs => %(seconds)s)
  WHERE id = %(batch)s AND visits = %(visit)s AND state = 'SUBMITTING' RETURNING id
 """
 _PUT_OFF = """
@@ -156,7 +159,7 @@ DELETE FROM batches b WHERE b.state = 'ENDED' AND b.ended_at < now() - make_inte
 """
 _KNOWN = """
 SELECT provider_batch_id FROM batches
- WHERE provider = %(provider)s AND provider_batch_id IS NOT NULL AND submitted_at >= %(since)s
+ WHERE provider = %(provider)s AND provider_batch_id IS NOT NULL AND submitted_at >= %(since)s - interval '1 hour'
 """
 
 
@@ -164,7 +167,7 @@ SELECT provider_batch_id FROM batches
 class Batch:
     """A batch being visited. ``wanted``: requests somebody still waits for; ``requests``: those it was sent with.
 
-    old: made more than :data:`GIVEN_UP_DAYS` ago.
+    sent_at: when somebody was last about to send it. old: made more than :data:`GIVEN_UP_DAYS` ago.
     """
 
     id: int
@@ -176,7 +179,7 @@ class Batch:
     requests: int
     visit: int
     failures: int
-    created_at: datetime
+    sent_at: datetime
     cancelled: bool
     wanted: int
     old: bool
@@ -222,7 +225,7 @@ def visit(database: Database, *, lease_seconds: float) -> Batch | None:
         requests=row[6],
         visit=row[7],
         failures=row[8],
-        created_at=row[9],
+        sent_at=row[9],
         cancelled=row[10],
         wanted=row[11],
         old=row[12],
@@ -240,8 +243,8 @@ def sending(database: Database, batch: Batch, requests: int) -> bool:
 
 
 def known_ids(database: Database, batch: Batch) -> frozenset[str]:
-    """The provider's ids of its other batches, of those sent since this one was made."""
-    rows = database.statement(_KNOWN, {"provider": batch.provider, "since": batch.created_at})
+    """The provider's ids of its other batches, of those that may have been sent at the same time."""
+    rows = database.statement(_KNOWN, {"provider": batch.provider, "since": batch.sent_at})
     return frozenset(row[0] for row in rows)
 
 

@@ -17,6 +17,7 @@ from plans import WEB_RESEARCH, closed_plan, straight, subtasks
 from plans import call as plan_call
 from rig import in_threads
 
+from engines.llm.batch import BatchClient
 from engines.llm.client import shutdown
 from engines.llm.openai_batch import Batches
 from models.store import batch_requests, batches, processes, read
@@ -297,6 +298,27 @@ def test_a_batch_whose_id_was_never_kept_is_found_again_and_not_sent_twice(
     stage.settle()
     assert [stage.wrapper(job)["success"] for job in jobs] == [True, True, True]
     assert len(stage.provider.batches.made) == 1
+
+
+@pytest.mark.parametrize("wire", ["openai", "anthropic"])
+def test_a_batch_that_was_never_sent_is_not_taken_for_another_of_its_size(
+    make: MakeStage, wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = make(wire)
+    stage.provider.batches.hold()
+    first = stage.jeltz("first")
+    stage.park()
+    stage.collect()
+    second = stage.jeltz("second")
+    stage.park()
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchClient, "submit", _gone)
+        stage.collect()
+    assert [state for state, *_ in stage.batches()] == ["SUBMITTED", "SUBMITTING"]
+    stage.provider.batches.release()
+    stage.settle()
+    assert [stage.ledger(job) for job in (first, second)] == [[("batch", None)], [("batch", None)]]
+    assert len(stage.provider.batches.made) == 2
 
 
 @pytest.mark.parametrize("wire", ["openai", "anthropic"])
