@@ -163,6 +163,7 @@ class ProcessView:
     priority: int
     trace_context: dict[str, str]
     callback: dict[str, Any] | None
+    batch_until: datetime | None = None  # its calls go to the batch lane until then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,6 +368,8 @@ class CallRecord:
     cost_usd: float | None
     latency_ms: int
     reached_inference: bool
+    lane: str = "normal"
+    lane_note: str | None = None  # why a call was not made in a batch: the turn's record keeps it, not the ledger
 
     @property
     def tokens(self) -> int:
@@ -388,6 +391,8 @@ class NewProcess:
     owner: str | None = None
     priority: int = BROKER_PRIORITY[Priority.NORMAL]
     limits: Limits = field(default_factory=Limits)
+    batch_seconds: float | None = None
+    """In the batch lane, for so long from submission; ``None``: in the normal lane."""
     callback: dict[str, Any] | None = None
     trace_context: dict[str, str] = field(default_factory=dict)
     first_phase: str = "START"

@@ -29,10 +29,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSON, JSONB
 
-from models import project_tables, webhook_tables
+from models import batch_tables, project_tables, webhook_tables
 from models.metadata import created_at, metadata
 
-__all__ = ["metadata", "project_tables", "webhook_tables"]
+__all__ = ["batch_tables", "metadata", "project_tables", "webhook_tables"]
 
 # Rows of the hot tables are updated several times each; free room in the page keeps the new version beside the old one.
 _HOT: dict[str, Any] = {"postgresql_with": {"fillfactor": "75", "autovacuum_vacuum_scale_factor": "0.02"}}
@@ -61,6 +61,8 @@ processes = Table(
     Column("max_tokens", BigInteger),
     Column("max_cost_usd", Numeric(14, 6)),
     Column("deadline_at", DateTime(timezone=True)),
+    # Of a root whose calls go to the batch lane: until then.
+    Column("batch_until", DateTime(timezone=True)),
     Column("used_calls", Integer, nullable=False, server_default=text("0")),
     Column("used_tokens", BigInteger, nullable=False, server_default=text("0")),
     Column("used_cost_usd", Numeric(14, 6), nullable=False, server_default=text("0")),
@@ -237,6 +239,8 @@ phase_records = Table(
     Column("tokens", BigInteger),
     Column("cost_usd", Numeric(14, 6)),
     Column("replaced_characters", Integer, nullable=False, server_default=text("0")),
+    # Why a call of a job in the batch lane was made in the normal one.
+    Column("lane_note", Text),
     Column("started_at", DateTime(timezone=True)),
     created_at(),
 )
@@ -246,6 +250,8 @@ llm_calls = Table(
     metadata,
     Column("node_id", BigInteger, ForeignKey("nodes.id", ondelete="CASCADE"), primary_key=True),
     Column("turn", Integer, primary_key=True),
+    # A turn that did not wait any longer for its batch has made a call in the normal lane, too.
+    Column("lane", Text, primary_key=True, server_default="normal"),
     Column("process_id", Uuid, nullable=False),
     Column("root_id", Uuid, nullable=False),
     Column("attempt", Integer, nullable=False),
@@ -262,6 +268,7 @@ llm_calls = Table(
     Column("latency_ms", Integer, nullable=False),
     Column("reached_inference", Boolean, nullable=False),
     created_at(),
+    CheckConstraint("lane IN ('normal', 'batch')", name="lane"),
     Index("llm_calls_root_id_idx", "root_id"),
 )
 

@@ -57,6 +57,7 @@ def finished_call(reply: LlmReply, attempt: int) -> CallRecord:
         cost_usd=reply.cost_usd,
         latency_ms=reply.latency_ms,
         reached_inference=True,
+        lane=reply.lane,
     )
 
 
@@ -77,4 +78,5 @@ def failed_call(error: LlmError, attempt: int) -> CallRecord:
         cost_usd=error.cost_usd,
         latency_ms=error.latency_ms,
         reached_inference=error.reached_inference,
+        lane=error.lane,
     )

@@ -28,16 +28,27 @@ class Attempt:
     claim: Claim
     cancel: Cancel
     watch: Watch
+    client: LlmClient
+    """Who answers a call: the providers, or a batch that has."""
     call: CallRecord | None = None
     """The call made, for the ledger."""
     outcome: Outcome | None = None
     """What the engine decided about last."""
     keep: Keep | None = None
     """Set when the node's next turn is to follow at once in the same task."""
+    lane_note: str | None = None
+    """Why the call of a job in the batch lane is made in the normal one."""
 
     @property
     def view(self) -> View:
         return self.claim.view
+
+    @property
+    def record(self) -> CallRecord | None:
+        """The call as the ledger and the audit trail keep it."""
+        if self.call is None or self.lane_note is None:
+            return self.call
+        return replace(self.call, lane_note=self.lane_note)
 
     def see(self, view: View) -> None:
         """Go on with a view that says more."""

@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 SUBMIT = "vancetope.submit"
 SWEEP = "vancetope.sweep"
 WEBHOOKS = "vancetope.webhooks"
+BATCHES = "vancetope.batches"
 STATUS = "vancetope.status"
 PLAN = "vancetope.plan"
 RESULT = "vancetope.result"
@@ -77,13 +78,20 @@ app.conf.update(
     worker_redirect_stdouts=False,
     task_send_sent_event=False,
     beat_schedule={
-        name: {
-            "task": task,
-            "schedule": settings.sweep_seconds,
-            # A sweep nobody took in time is pointless: the next one does the same.
-            "options": {"queue": URGENT_QUEUE, "expires": max(10.0, settings.sweep_seconds * 5), "priority": 0},
-        }
-        for name, task in (("sweep", SWEEP), ("webhooks", WEBHOOKS))
+        **{
+            name: {
+                "task": task,
+                "schedule": settings.sweep_seconds,
+                # A sweep nobody took in time is pointless: the next one does the same.
+                "options": {"queue": URGENT_QUEUE, "expires": max(10.0, settings.sweep_seconds * 5), "priority": 0},
+            }
+            for name, task in (("sweep", SWEEP), ("webhooks", WEBHOOKS))
+        },
+        "batches": {
+            "task": BATCHES,
+            "schedule": settings.batch_poll_seconds,
+            "options": {"queue": CONTROL_QUEUE, "expires": max(60.0, settings.batch_poll_seconds * 5)},
+        },
     },
 )
 
@@ -205,6 +213,12 @@ def sweep() -> dict[str, int]:
 def webhooks() -> None:
     """Have this process send what is due; beat sends it. Returns at once: nothing here waits for a receiver."""
     runtime.webhooks.kick()
+
+
+@app.task(name=BATCHES, base=VancetopeTask, typing=False)
+def batches() -> None:
+    """Send and fetch batches; beat asks for it. No part of the sweep, which never waits for a provider."""
+    runtime.collector.collect()
 
 
 @app.task(name=STATUS, base=VancetopeTask, ignore_result=False, expires=60)

@@ -26,6 +26,10 @@ POINTS = (
     "after_delivery",
     "in_sweep",
     "after_webhook",
+    "after_park",
+    "before_batch",
+    "after_batch",
+    "after_answers",
 )
 
 

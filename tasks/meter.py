@@ -119,8 +119,14 @@ WEBHOOKS: Final = Counter(
     ("outcome",),
 )
 
+BATCHES: Final = Counter(
+    "vancetope_batches",
+    "Batches that ended: completed, expired, cancelled, failed, refused (never taken), withdrawn (never sent).",
+    ("provider", "outcome"),
+)
+
 METRICS: Final[tuple[Counter | Histogram, ...]] = (
-    TURNS, TURN_SECONDS, CALLS, CALL_SECONDS, TOKENS, COST, CLOSED, SWEEPS, REPAIRS, WEBHOOKS,
+    TURNS, TURN_SECONDS, CALLS, CALL_SECONDS, TOKENS, COST, CLOSED, SWEEPS, REPAIRS, WEBHOOKS, BATCHES,
 )  # fmt: skip
 
 Field = tuple[str, ...]

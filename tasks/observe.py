@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from engines.base import RunTools, ToolResult
-from engines.llm.base import ChunkSink, ErrorKind, LlmClient, LlmError, LlmReply, LlmRequest, ToolCall
+from engines.llm.base import NORMAL_LANE, ChunkSink, ErrorKind, LlmClient, LlmError, LlmReply, LlmRequest, ToolCall
 from engines.llm.catalogue import Candidate
 from models.records import CloseReason
 from models.store.claim import Claim
@@ -196,7 +196,8 @@ class TurnCounts:
     def _call(self, call: CallSeen) -> None:
         end, names = call.end, (call.provider, call.model)
         self._meter.count(meter.CALLS, *names, end.kind.value if isinstance(end, LlmError) else "")
-        self._meter.observe(meter.CALL_SECONDS, *names, value=call.span.seconds)
+        if end.lane == NORMAL_LANE:  # a batch's answer is read in no time, and was awaited for hours
+            self._meter.observe(meter.CALL_SECONDS, *names, value=call.span.seconds)
         for kind, number in (
             ("input", end.usage.input_tokens),
             ("output", end.usage.output_tokens),

@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
-from engines.llm.base import LlmError, Message
+from engines.llm.base import NORMAL_LANE, LlmError, Message
 from models.records import Reason
 from tasks.observe import CallSeen, Span, ToolSeen, TurnSeen
 from tasks.traces import Origin, node_span, origin, parent_of_node, part_span, turn_span
@@ -164,6 +164,8 @@ class SpanExport:
             "gen_ai.usage.cache_read.input_tokens": usage.cache_read_tokens or None,
             "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens or None,
             "vancetope.cost_usd": end.cost_usd,
+            # The answer of a batch is read in no time: its wait is nobody's work.
+            "vancetope.lane": end.lane if end.lane != NORMAL_LANE else None,
         }
         if isinstance(end, LlmError):
             found["error.type"] = end.kind.value

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, assert_never
 
 from engines.llm.base import LlmError
@@ -22,10 +24,15 @@ class Postponed(Exception):
         self.delay_seconds = delay_seconds
 
 
-def given_back(what: str, error: DatabaseUnavailable) -> Postponed:
-    """Nothing is paid yet: the turn is given back. A lease left to run out would look as if a worker had died."""
-    log.warning("%s, trying again later", what, extra={"error": str(error)})
-    return Postponed(1.0)
+@contextmanager
+def nothing_paid(what: str) -> Iterator[None]:
+    """Without PostgreSQL in this block the turn is given back: nothing is paid yet, and a lease left to run out would
+    look as if a worker had died."""
+    try:
+        yield
+    except DatabaseUnavailable as error:
+        log.warning("%s, trying again later", what, extra={"error": str(error)})
+        raise Postponed(1.0) from error
 
 
 def called_again(

@@ -42,12 +42,13 @@ from tasks.attempt import Attempt, Client
 from tasks.closing import wrapper_of
 from tasks.gate import Gate, Permit
 from tasks.heartbeat import Heartbeat
+from tasks.lane import BatchLane, Parked
 from tasks.lessons import Lessons
 from tasks.logs import bound
 from tasks.observe import NOBODY, Observer
 from tasks.progress import Background, Chunks
 from tasks.publish import Publisher
-from tasks.retry import Postponed, called_again, crashed_again, given_back
+from tasks.retry import Postponed, called_again, crashed_again, nothing_paid
 from tasks.surroundings import look_around
 from tasks.toolbox import NO_TOOLS, Toolbox
 
@@ -73,6 +74,7 @@ class TurnRunner:
         heartbeat: Heartbeat,
         gate: Gate,
         lessons: Lessons,
+        lane: BatchLane | None = None,
         publisher: Publisher,
         background: Background,
         toolbox: Toolbox = NO_TOOLS,
@@ -89,6 +91,7 @@ class TurnRunner:
         self._heartbeat = heartbeat
         self._gate = gate
         self._lessons = lessons
+        self._lane = lane or BatchLane(database, None, lessons)
         self._publisher = publisher
         self._background = background
         self._toolbox = toolbox
@@ -125,8 +128,7 @@ class TurnRunner:
                 nonce=secrets.token_hex(4),
             )
         except DatabaseUnavailable as error:
-            why = {"node": node_id, "error": str(error)}
-            log.warning("turn not claimed, the sweeper will bring it back", extra=why)
+            log.warning("turn not claimed, the sweeper brings it back", extra={"node": node_id, "error": str(error)})
             return None
         if claim is not None and (belongs := claim.view.process.engine) != engine_name:
             log.error("message on the wrong queue", extra={"node": node_id, "engine": engine_name, "belongs": belongs})
@@ -146,7 +148,7 @@ class TurnRunner:
         with self._heartbeat.hold(claim.lease) as cancel:
             try:
                 with self._observer.turn(claim) as watch:
-                    attempt = Attempt(engine=engine, claim=claim, cancel=cancel, watch=watch)
+                    attempt = Attempt(engine=engine, claim=claim, cancel=cancel, watch=watch, client=self._client)
                     transition = self._work(attempt)
                     faults.reach("before_commit", transition.label)
                     goes_on = burst_until is not None and self._clock() < burst_until
@@ -154,7 +156,8 @@ class TurnRunner:
                     transition, committed = self._commit(attempt, transition, began)
                     watch.committed(transition, committed)
             except Postponed as wait:
-                self._postpone(claim, wait.delay_seconds)
+                if not isinstance(wait, Parked):
+                    self._postpone(claim, wait.delay_seconds)
                 return None
             except StaleTurn:
                 log.info("turn is no longer ours, nothing written")
@@ -206,22 +209,23 @@ class TurnRunner:
             return self._crashed(attempt, error)
 
     def _look_around(self, attempt: Attempt) -> None:
-        try:
+        with nothing_paid("plan not loaded"):
             attempt.see(look_around(self._database, attempt.engine, attempt.view))
-        except DatabaseUnavailable as error:
-            raise given_back("plan not loaded", error) from error
 
     def _ask(self, attempt: Attempt, need: AskModel) -> Transition:
         view = attempt.view
         if view.process.overdue:
             return self._spent(attempt, OVERDUE)
         request = learned(need.request, view.node.transport)
+        if (asked := self._lane.answered(attempt)) is not None:
+            return self._call(attempt, need, request, asked, None)
         try:
             candidate = self._client.candidate(request)
         except LlmError as error:
             return self._failed(attempt, need, error)
         if view.process.limits_counted and (refusal := self._reserve(attempt, request, candidate)):
             return self._spent(attempt, f"the budget of the process is spent: {refusal}")
+        self._lane.park(attempt, need.attempt, request, candidate)
         permit: Permit | float | None = None
         # Scripted answers come from this very process: no provider to protect, nothing to learn about one.
         if candidate.provider.wire != "scripted":
@@ -235,15 +239,12 @@ class TurnRunner:
     def _reserve(self, attempt: Attempt, request: LlmRequest, candidate: Candidate) -> str | None:
         """Reserve the call; why it may not be made, or ``None``."""
         model, (tokens, cost) = candidate.model, estimate(request, candidate)
-        try:
+        with nothing_paid("no budget reserved"):
             reserved = reserve_budget(self._database, attempt.claim, tokens=tokens, cost_usd=cost)
             if reserved is None:
-                refusal = why_refused(self._database, attempt.claim, model=model, tokens=tokens, cost_usd=cost)
-                if refusal is None:
-                    raise Postponed(0.5)
-                return refusal
-        except DatabaseUnavailable as error:
-            raise given_back("no budget reserved", error) from error
+                if why := why_refused(self._database, attempt.claim, model=model, tokens=tokens, cost_usd=cost):
+                    return why
+                raise Postponed(0.5)
         attempt.claim = replace(attempt.claim, reserved=reserved)
         return None
 
@@ -254,7 +255,7 @@ class TurnRunner:
         chunks = Chunks(self._background, process.root_id, {"process": str(process.id), "node": attempt.view.node.id})
         outcome = "neutral"
         try:
-            reply = attempt.watch.call(self._client, request, candidate, cancel=attempt.cancel, on_chunk=chunks)
+            reply = attempt.watch.call(attempt.client, request, candidate, cancel=attempt.cancel, on_chunk=chunks)
             outcome = "ok"
         except LlmError as error:
             # Only an answer from the model shows health: being turned away says nothing about it either way.
@@ -374,7 +375,7 @@ class TurnRunner:
                     self._database,
                     attempt.claim,
                     transition,
-                    call=attempt.call,
+                    call=attempt.record,
                     elapsed_seconds=elapsed,
                     keep=attempt.keep,
                 )

@@ -79,6 +79,15 @@ class Settings(BaseSettings):
     breaker_seconds: Seconds = 15.0
     """How long it is left alone before one probe is let through."""
 
+    batch_deadline_seconds: Annotated[float, Field(gt=0, le=31_536_000)] = 86_400.0
+    """How long a job in the batch lane waits for batches altogether, if it does not say; then it calls at once."""
+    batch_wait_seconds: Seconds = 60.0
+    """A model's waiting requests are sent as a batch when the oldest has waited so long, or ``batch_size`` wait."""
+    batch_size: Annotated[int, Field(ge=1, le=50_000)] = 1_000
+    """Most requests in one batch."""
+    batch_poll_seconds: Seconds = 30.0
+    """How often waiting requests are looked at, and providers asked for each batch."""
+
     openai_api_key: SecretStr | None = None
     anthropic_api_key: SecretStr | None = None
     openrouter_api_key: SecretStr | None = None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 from uuid_utils.compat import uuid7
 
@@ -23,6 +23,9 @@ from tasks.cookbook import Sources, recipe_sources
 from tasks.settings import Settings
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+Lane = Literal["normal", "batch"]
 
 
 class SubmissionError(EngineError):
@@ -63,6 +66,10 @@ class Submission(_Part):
     """Who submits it: shown with the job, and whose its questions are."""
     priority: Priority = Priority.NORMAL
     limits: Budget = Budget()
+    lane: Lane = "normal"
+    """``batch``: its model calls may wait for the providers' batches, which cost less and take hours."""
+    batch_deadline_seconds: Annotated[float, Field(gt=0, le=31_536_000)] | None = None
+    """How long, from submission; then its calls are made at once. Default: the installation's."""
     callback: Callback | None = None
     trace_context: dict[str, str] = Field(default_factory=dict)
 
@@ -77,6 +84,12 @@ class Submission(_Part):
         if value is not None and not _NAME.fullmatch(value):
             raise ValueError("must be letters, digits, '_', '.', '-', at most 64, beginning with a letter or digit")
         return value
+
+    @model_validator(mode="after")
+    def _deadline_of_a_lane(self) -> Self:
+        if self.batch_deadline_seconds is not None and self.lane != "batch":
+            raise ValueError('batchDeadlineSeconds is for jobs with lane "batch"; this one is in lane "normal"')
+        return self
 
 
 def parse_submission(payload: object) -> Submission:
@@ -154,11 +167,18 @@ def prepare(
         owner=submission.owner,
         priority=BROKER_PRIORITY[submission.priority],
         limits=limits_of(submission.limits, recipe, settings),
+        batch_seconds=_batch_seconds(submission, settings),
         callback=submission.callback.model_dump() if submission.callback else None,
         trace_context=submission.trace_context,
         first_phase=engine.first_phase,
         node_kind=node_kind,
     )
+
+
+def _batch_seconds(submission: Submission, settings: Settings) -> float | None:
+    if submission.lane == "normal":
+        return None
+    return submission.batch_deadline_seconds or settings.batch_deadline_seconds
 
 
 def usable_recipe(name: str, sources: Sequence[RecipeSource], engines: Mapping[str, Engine]) -> Recipe:

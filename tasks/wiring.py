@@ -20,6 +20,7 @@ from engines.base import Engine
 from engines.ford.engine import Ford
 from engines.jeltz.engine import Jeltz
 from engines.llm.base import ToolSpec
+from engines.llm.batch import BatchClient
 from engines.llm.client import RoutingClient, build_client
 from engines.llm.client import shutdown as llm_shutdown
 from engines.marvin.engine import Marvin
@@ -27,10 +28,12 @@ from engines.tools.guard import Guard
 from engines.tools.registry import Registry, ToolsError
 from engines.valem.engine import Valem
 from models.store.database import Database
+from tasks.batches import Collector
 from tasks.cookbook import Sources, recipe_sources
 from tasks.delivery import Deliverer
 from tasks.gate import SLOT_SECONDS, Gate
 from tasks.heartbeat import Heartbeat
+from tasks.lane import BatchLane
 from tasks.lessons import Lessons
 from tasks.observe import Observer, TurnCounts
 from tasks.pauses import SharedPauses
@@ -166,6 +169,14 @@ class Runtime:
         return () if found is None else (found,)
 
     @_once
+    def batches(self) -> BatchClient:
+        return BatchClient(self.client)
+
+    @_once
+    def lessons(self) -> Lessons:
+        return Lessons(self.redis)
+
+    @_once
     def runner(self) -> TurnRunner:
         return TurnRunner(
             database=self.database,
@@ -173,7 +184,8 @@ class Runtime:
             client=self.client,
             heartbeat=self.heartbeat,
             gate=self.gate,
-            lessons=Lessons(self.redis),
+            lessons=self.lessons,
+            lane=BatchLane(self.database, self.batches, self.lessons),
             publisher=self.publisher,
             background=self.background,
             toolbox=build_toolbox(self.settings, self.tools, self.database),
@@ -205,6 +217,18 @@ class Runtime:
     def webhooks(self) -> Sender:
         fetcher = webhook_fetcher(self.webhook_guard)
         return Sender(database=self.database, fetcher=fetcher, meter=self.background.meter)
+
+    @_once
+    def collector(self) -> Collector:
+        return Collector(
+            database=self.database,
+            batches=self.batches,
+            publisher=self.publisher,
+            meter=self.background.meter,
+            size=self.settings.batch_size,
+            wait_seconds=self.settings.batch_wait_seconds,
+            poll_seconds=self.settings.batch_poll_seconds,
+        )
 
     def close(self) -> None:
         """Hand over what is ready and close what was opened."""

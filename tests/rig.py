@@ -20,7 +20,9 @@ from engines.base import Engine
 from engines.ford.engine import Ford
 from engines.jeltz.engine import Jeltz
 from engines.llm.base import CancelToken, ChunkSink, LlmReply, LlmRequest
+from engines.llm.batch import BatchClient
 from engines.llm.catalogue import Candidate, Catalogue
+from engines.llm.client import RoutingClient
 from engines.llm.scripted import Script, ScriptedProvider
 from engines.marvin.engine import Marvin
 from engines.tools.base import Tool
@@ -35,6 +37,7 @@ from tasks.attempt import Client
 from tasks.cookbook import recipe_sources
 from tasks.gate import Gate
 from tasks.heartbeat import Heartbeat
+from tasks.lane import BatchLane
 from tasks.lessons import Lessons
 from tasks.meter import Meter
 from tasks.observe import Observer, Sink, TurnCounts
@@ -186,6 +189,7 @@ class Rig:
         self.background = CollectingBackground(Meter(self.redis))
         self.tools = Registry([*bundled_tools(evaluator=evaluator), *tools], internal=internal_tools(evaluator))
         specs = self.tools.specs()
+        self.batches = BatchClient(client) if isinstance(client, RoutingClient) else None
         built_in = (PROBE, Jeltz(), Marvin(), Ford(specs), Valem(specs), ProbeEngine("other"))
         self.engines: dict[str, Engine] = dict(engines or {engine.name: engine for engine in built_in})
         self.runner = TurnRunner(
@@ -195,6 +199,7 @@ class Rig:
             heartbeat=self.heartbeat,
             gate=self.gate,
             lessons=Lessons(self.redis),
+            lane=BatchLane(self.database, self.batches, Lessons(self.redis)) if self.batches else None,
             publisher=self.publisher,  # type: ignore[arg-type]
             background=self.background,  # type: ignore[arg-type]
             toolbox=Toolbox(self.tools, self.database, recipe_sources(load_settings({}), self.database)),

@@ -1,10 +1,11 @@
 """The Anthropic messages wire.
 
-The only module that imports the ``anthropic`` SDK; the client loads it on first use.
+The only module besides ``anthropic_batch`` that imports the ``anthropic`` SDK; the client loads it on first use.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable
 from typing import Any
@@ -61,6 +62,10 @@ class AnthropicWire:
             http_client=http_client(timeout, trust_env=trust_env),
         )
 
+    @property
+    def sdk(self) -> anthropic.AsyncAnthropic:
+        return self._client
+
     async def run(self, call: Call, progress: Progress) -> None:
         body = build_body(call)
         progress.output_limit = body["max_tokens"]
@@ -78,11 +83,7 @@ class AnthropicWire:
             await stream.close()
         if not over:
             raise unfinished("message_stop came")
-        progress.tool_calls = [pieces.finish(index) for index, pieces in sorted(blocks.items())]
-        progress.stop = _STOPS.get(progress.stop_reason or "", StopKind.OTHER)
-        progress.verdict = _VERDICTS.get(progress.stop_reason or "")
-        if answer_tool is not None:
-            _settle_structured(progress, blocks, answer_tool)
+        _conclude(progress, blocks, answer_tool)
 
     def failure(self, error: BaseException, call: Call) -> LlmError | None:
         path = call.native.path if call.native else None
@@ -117,15 +118,45 @@ def _absorb(event: Any, progress: Progress, blocks: dict[int, ToolPieces], answe
         case "message_delta":
             progress.usage = _usage(event.usage, progress.usage)
             progress.stop_reason = event.delta.stop_reason or progress.stop_reason
-            details = event.delta.stop_details
-            if details is not None and getattr(details, "explanation", None):
-                progress.refusal.append(details.explanation)
+            _note_refusal(event.delta.stop_details, progress)
             return progress.stop_reason is not None
         case "message_stop":
             return True
         case _:
             pass  # block stops, and events newer than this code: nothing the answer needs
     return False
+
+
+def absorb_whole(message: anthropic.types.Message, call: Call, progress: Progress) -> None:
+    """Take in a message that came in one piece."""
+    progress.reached = True
+    progress.model = message.model or progress.model
+    progress.usage = _usage(message.usage, None)
+    blocks: dict[int, ToolPieces] = {}
+    for index, block in enumerate(message.content or ()):
+        if block.type == "tool_use":
+            arguments = json.dumps(block.input, ensure_ascii=False)
+            blocks[index] = ToolPieces(id=block.id, name=block.name, arguments=[arguments])
+        elif block.type == "text":
+            progress.add_text(block.text or "")
+    progress.stop_reason = message.stop_reason
+    _note_refusal(getattr(message, "stop_details", None), progress)
+    if progress.stop_reason is None:
+        raise unfinished("a stop reason came")
+    _conclude(progress, blocks, call.native.name if call.native is not None and sends_tool(call) else None)
+
+
+def _note_refusal(details: Any, progress: Progress) -> None:
+    if details is not None and getattr(details, "explanation", None):
+        progress.refusal.append(details.explanation)
+
+
+def _conclude(progress: Progress, blocks: dict[int, ToolPieces], answer_tool: str | None) -> None:
+    progress.tool_calls = [pieces.finish(index) for index, pieces in sorted(blocks.items())]
+    progress.stop = _STOPS.get(progress.stop_reason or "", StopKind.OTHER)
+    progress.verdict = _VERDICTS.get(progress.stop_reason or "")
+    if answer_tool is not None:
+        _settle_structured(progress, blocks, answer_tool)
 
 
 def _settle_structured(progress: Progress, blocks: dict[int, ToolPieces], answer_tool: str) -> None:

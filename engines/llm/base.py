@@ -12,6 +12,10 @@ from typing import Any, Literal, Protocol
 
 from engines.errors import EngineError
 
+NORMAL_LANE = "normal"
+BATCH_LANE = "batch"
+"""How a call travels: at once, or with others in a batch that is answered within a day and costs less."""
+
 
 class ErrorKind(StrEnum):
     """Why a provider call failed. The kind, never the exception's class or text, decides what happens next."""
@@ -160,6 +164,7 @@ class LlmReply:
     """The output-token limit this call was sent with."""
     output_ceiling: int | None = None
     """The most this model can be asked for."""
+    lane: str = NORMAL_LANE
 
 
 class LlmError(EngineError):
@@ -200,6 +205,7 @@ class LlmError(EngineError):
         self.cost_usd = cost_usd
         self.latency_ms = latency_ms
         self.reached_inference = reached_inference
+        self.lane = NORMAL_LANE
 
 
 class CancelToken(Protocol):

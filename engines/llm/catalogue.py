@@ -110,6 +110,10 @@ class ProviderSpec(_Strict):
     inactivity_timeout: float | None = None
     """Seconds of silence this provider needs at least: a model on this machine may read a long prompt for minutes."""
     headers: Mapping[str, str] = Field(default_factory=dict)
+    batch: bool = False
+    """Whether the provider takes batches, as the API of this wire has them."""
+    batch_price_factor: float = Field(default=0.5, ge=0, le=1)
+    """What a call in a batch costs of the price of a call at once."""
     defaults: Mapping[str, Any] = Field(default_factory=dict)
 
 

@@ -14,7 +14,8 @@ from typing import Any, cast
 import httpx2
 
 from engines.llm import ladder, runtime
-from engines.llm.base import CancelToken, ChunkSink, ErrorKind, LlmClient, LlmError, LlmReply, LlmRequest, StopKind
+from engines.llm.base import CancelToken, ChunkSink, ErrorKind, LlmClient, LlmError, LlmReply, LlmRequest
+from engines.llm.calls import complete_error, make_call, make_reply, verdict
 from engines.llm.catalogue import Candidate, Catalogue
 from engines.llm.config import LlmConfig, Selection
 from engines.llm.scripted import Script, ScriptedProvider
@@ -58,6 +59,21 @@ class RoutingClient:
         """The structured rung this request would take, and why not a higher one."""
         return ladder.plan(request, self._selection.choose(request))
 
+    def known(self, provider: str, model: str) -> Candidate:
+        """A model by its own names. Raises ``not_configured`` when the catalogue has no such provider any more."""
+        if provider not in self._catalogue.providers:
+            raise LlmError(ErrorKind.NOT_CONFIGURED, self._catalogue.unknown_provider(provider))
+        return self._catalogue.candidate(provider, model)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Every key: what must never appear in an error text."""
+        return self._secrets
+
+    def wire(self, candidate: Candidate) -> Wire:
+        """This process's connection to the provider. Raises ``not_configured`` when address or key are missing."""
+        return runtime.current().wire(*self._pool(candidate))
+
     def preload(self) -> None:
         """Import the SDKs of the configured providers (a second or two), so that the first call need not.
 
@@ -75,7 +91,7 @@ class RoutingClient:
             return self._scripted.complete(request, candidate, cancel=cancel, on_chunk=on_chunk)
         started = time.monotonic()
         planned = ladder.plan(request, candidate)
-        call = _call(request, candidate, planned)
+        call = make_call(request, candidate, planned)
         progress = Progress(on_text=_guarded(on_chunk))
         error: LlmError | None = None
         try:
@@ -84,12 +100,12 @@ class RoutingClient:
             error = failed
         finally:
             progress.closed = True
-        error = error or _verdict(progress)
+        error = error or verdict(progress)
         latency = round((time.monotonic() - started) * 1_000)
         if error is not None:
             # Raised outside of any handler: the SDK's exception, whose request carries the key, is not chained to it.
-            raise _complete_error(error, call, progress, latency, planned)
-        return _reply(call, progress, latency, planned)
+            raise complete_error(error, call, progress, latency, planned)
+        return make_reply(call, progress, latency, planned)
 
     def _carry_out(self, call: Call, progress: Progress, request: LlmRequest, cancel: CancelToken | None) -> None:
         if cancel is not None and cancel.is_set():
@@ -98,9 +114,8 @@ class RoutingClient:
         failed: LlmError | None = None
         wire: Wire | None = None
         try:
-            process = runtime.current()
-            wire = process.wire(*self._pool(call.candidate))
-            process.run(_bounded(wire, call, progress, total), cancel)
+            wire = self.wire(call.candidate)
+            runtime.current().run(_bounded(wire, call, progress, total), cancel)
         except runtime.Aborted:
             failed = _cancelled()
         except LlmError as error:
@@ -156,75 +171,6 @@ async def _bounded(wire: Wire, call: Call, progress: Progress, total: float) -> 
             raise
         path = call.native.path if call.native is not None else None
         raise LlmError(ErrorKind.TIMEOUT, f"no complete answer within {total:g} s", path=path) from None
-
-
-def _call(request: LlmRequest, candidate: Candidate, planned: ladder.Plan) -> Call:
-    spec = candidate.spec
-    wanted = request.max_output_tokens if request.max_output_tokens is not None else spec.default_output
-    sampling = spec.accepts_sampling and "temperature" not in request.without
-    return Call(
-        candidate=candidate,
-        messages=planned.messages,
-        tools=request.tools,
-        tool_choice=request.tool_choice,
-        native=planned.native,
-        temperature=request.temperature if sampling else None,
-        max_output=max(1, min(wanted, spec.max_output)),
-        thinking_tokens=request.thinking_tokens,
-        without=request.without,
-    )
-
-
-def _verdict(progress: Progress) -> LlmError | None:
-    """The error that a normally ended call amounts to when it brought no answer."""
-    said = "".join(progress.refusal).strip()
-    text = progress.whole_text
-    if progress.verdict is ErrorKind.CONTEXT_TOO_LONG:
-        return LlmError(ErrorKind.CONTEXT_TOO_LONG, "the answer was cut where the context window ends")
-    if progress.verdict is ErrorKind.CONTENT_FILTER:
-        return LlmError(ErrorKind.CONTENT_FILTER, f"the provider filtered the answer ({progress.stop_reason})")
-    if progress.verdict is not None:
-        return LlmError(progress.verdict, said or text.strip() or "the model refused", partial_text=said or text)
-    if not text.strip() and not progress.tool_calls and progress.stop is not StopKind.LENGTH:
-        return LlmError(ErrorKind.EMPTY, f"the model answered nothing (stop reason {progress.stop_reason!r})")
-    return None
-
-
-def _reply(call: Call, progress: Progress, latency: int, planned: ladder.Plan) -> LlmReply:
-    return LlmReply(
-        text=planned.restore(progress.whole_text) if planned.restore is not None else progress.whole_text,
-        tool_calls=tuple(progress.tool_calls),
-        stop=progress.stop or StopKind.OTHER,
-        stop_reason=progress.stop_reason or "",
-        provider=call.candidate.provider_name,
-        model=progress.model or call.candidate.model,
-        path=planned.path,
-        latency_ms=latency,
-        output_limit=progress.output_limit,
-        output_ceiling=call.candidate.spec.max_output,
-        **_spent(call, progress),
-    )
-
-
-def _complete_error(error: LlmError, call: Call, progress: Progress, latency: int, planned: ladder.Plan) -> LlmError:
-    error.provider = call.candidate.provider_name
-    error.model = progress.model or call.candidate.model
-    error.latency_ms = latency
-    error.partial_text = error.partial_text or progress.whole_text
-    error.reached_inference = error.reached_inference or progress.reached
-    if error.path is None and progress.reached:
-        error.path = planned.path
-    for name, value in _spent(call, progress).items():
-        setattr(error, name, value)
-    return error
-
-
-def _spent(call: Call, progress: Progress) -> dict[str, Any]:
-    """Usage and cost. A call whose provider told no usage has an unknown cost, not a cost of zero."""
-    if progress.usage is None:
-        return {}
-    prices = call.candidate.spec.prices
-    return {"usage": progress.usage, "cost_usd": prices.cost(progress.usage) if prices is not None else None}
 
 
 def _cancelled() -> LlmError:

@@ -1,6 +1,6 @@
 """The chat-completions wire: OpenAI itself and every server that speaks like it.
 
-The only module that imports the ``openai`` SDK; the client loads it on first use.
+The only module besides ``openai_batch`` that imports the ``openai`` SDK; the client loads it on first use.
 """
 
 from __future__ import annotations
@@ -63,6 +63,10 @@ class OpenAIWire:
             http_client=http_client(timeout, trust_env=trust_env),
         )
 
+    @property
+    def sdk(self) -> openai.AsyncOpenAI:
+        return self._client
+
     async def run(self, call: Call, progress: Progress) -> None:
         body = build_body(call)
         progress.output_limit = call.max_output
@@ -77,17 +81,7 @@ class OpenAIWire:
                 raise
         finally:
             await stream.close()
-        progress.tool_calls = [pieces.finish(index) for index, pieces in sorted(calls.items()) if pieces.name]
-        if progress.stop_reason is None:
-            raise unfinished("a finish_reason came")
-        progress.stop = _STOPS.get(progress.stop_reason, StopKind.OTHER)
-        if progress.stop_reason.startswith("content_filter"):
-            progress.verdict = ErrorKind.CONTENT_FILTER
-        elif progress.refusal:
-            progress.verdict = ErrorKind.REFUSAL
-        if progress.tool_calls and progress.stop is StopKind.END:
-            progress.stop = StopKind.TOOL_USE  # some servers say "stop" after tool calls
-        _settle_structured(call, progress, calls)
+        _conclude(call, progress, calls)
 
     def failure(self, error: BaseException, call: Call) -> LlmError | None:
         path = call.native.path if call.native else None
@@ -104,13 +98,37 @@ async def _chunks(stream: Any) -> AsyncIterator[ChatCompletionChunk]:
         async for chunk in stream:
             yield chunk
         return
-    whole = json.loads(await stream.response.aread())
+    yield _one_chunk(json.loads(await stream.response.aread()))
+
+
+def _one_chunk(whole: dict[str, Any]) -> ChatCompletionChunk:
     choices = []
     for choice in whole.get("choices") or ():
         message = dict(choice.get("message") or {})
         message["tool_calls"] = [{**tool, "index": i} for i, tool in enumerate(message.get("tool_calls") or ())]
         choices.append({"index": 0, "delta": message, "finish_reason": choice.get("finish_reason")})
-    yield ChatCompletionChunk.construct(**{**whole, "choices": choices})
+    return ChatCompletionChunk.construct(**{**whole, "choices": choices})
+
+
+def absorb_whole(whole: dict[str, Any], call: Call, progress: Progress) -> None:
+    """Take in a completion that came in one piece."""
+    calls: dict[int, ToolPieces] = {}
+    _absorb(_one_chunk(whole), progress, calls, stream_arguments=False)
+    _conclude(call, progress, calls)
+
+
+def _conclude(call: Call, progress: Progress, calls: dict[int, ToolPieces]) -> None:
+    progress.tool_calls = [pieces.finish(index) for index, pieces in sorted(calls.items()) if pieces.name]
+    if progress.stop_reason is None:
+        raise unfinished("a finish_reason came")
+    progress.stop = _STOPS.get(progress.stop_reason, StopKind.OTHER)
+    if progress.stop_reason.startswith("content_filter"):
+        progress.verdict = ErrorKind.CONTENT_FILTER
+    elif progress.refusal:
+        progress.verdict = ErrorKind.REFUSAL
+    if progress.tool_calls and progress.stop is StopKind.END:
+        progress.stop = StopKind.TOOL_USE  # some servers say "stop" after tool calls
+    _settle_structured(call, progress, calls)
 
 
 def _absorb(

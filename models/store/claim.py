@@ -47,7 +47,8 @@ SELECT c.id, c.parent_id, c.depth, c.order_key, c.kind, c.goal, c.status, c.phas
        root.deadline_at, coalesce(root.deadline_at <= now(), false), p.priority, p.trace_context, p.callback,
        CASE WHEN %(history)s > 0 THEN (
          SELECT jsonb_agg(jsonb_build_array(m.role, m.kind, m.content) ORDER BY m.id)
-           FROM (SELECT * FROM messages WHERE process_id = c.process_id ORDER BY id DESC LIMIT %(history)s) m) END
+           FROM (SELECT * FROM messages WHERE process_id = c.process_id ORDER BY id DESC LIMIT %(history)s) m) END,
+       root.batch_until
   FROM claimed c
   JOIN processes p ON p.id = c.process_id
   JOIN processes root ON root.id = p.root_id
@@ -235,6 +236,7 @@ def claim_turn(
         priority=row[31],
         trace_context=row[32],
         callback=row[33],
+        batch_until=row[35],
     )
     messages = tuple(StoredMessage(role=role, kind=kind, content=content) for role, kind, content in row[34] or ())
     calls = _calls(database, node_id) if node.spawned_calls else ()

@@ -216,6 +216,7 @@ def commit_turn(
         "output": None if step.note.output is None else cleaner.json(step.note.output),
         "elapsed": elapsed_seconds,
         "model": call.model if call else None,
+        "lane_note": call.lane_note if call else None,
         "tokens": call.tokens if call else None,
         "cost": call.cost_usd if call else None,
         "spent_calls": 1 if spent else 0,
@@ -312,6 +313,7 @@ def _model_params(model: WriteModelSpec, cleaner: Cleaner) -> dict[str, Any]:
 
 def _call_params(call: CallRecord) -> dict[str, Any]:
     return {
+        "call_lane": call.lane,
         "call_attempt": call.attempt,
         "call_provider": call.provider,
         "call_error": call.error_kind,

@@ -108,9 +108,10 @@ _NEXT_TURN = """SELECT 'own' AS source, moved.id, moved.turn, NULL::text AS engi
 
 _PHASE_RECORD = """recorded AS (
   INSERT INTO phase_records (node_id, turn, phase, iteration, reason, forced, output, model, tokens, cost_usd,
-                             replaced_characters, started_at)
+                             replaced_characters, lane_note, started_at)
   SELECT id, %(turn)s, %(note_phase)s, %(iteration)s, %(reason)s, %(forced)s, %(output)s::jsonb, %(model)s,
-         %(tokens)s::bigint, %(cost)s::numeric, %(replaced)s, now() - make_interval(secs => %(elapsed)s) FROM moved)"""
+         %(tokens)s::bigint, %(cost)s::numeric, %(replaced)s, %(lane_note)s,
+         now() - make_interval(secs => %(elapsed)s) FROM moved)"""
 
 _MESSAGES = """appended AS (
   INSERT INTO messages (process_id, node_id, role, kind, content)
@@ -149,12 +150,12 @@ _MODEL = """modelled AS (
   ON CONFLICT (tenant, project, model_id, version) DO NOTHING)"""
 
 _LEDGER = """ledger AS (
-  INSERT INTO llm_calls (node_id, turn, process_id, root_id, attempt, provider, model, error_kind, stop_reason,
+  INSERT INTO llm_calls (node_id, turn, lane, process_id, root_id, attempt, provider, model, error_kind, stop_reason,
                          structured_path, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd,
                          latency_ms, reached_inference)
-  SELECT moved.id, %(turn)s, %(process)s, %(root)s, %(call_attempt)s, %(call_provider)s, %(model)s, %(call_error)s,
-         %(call_stop)s, %(call_path)s, %(call_input)s, %(call_output)s, %(call_cache_read)s, %(call_cache_write)s,
-         %(cost)s::numeric, %(call_latency)s, %(call_reached)s FROM moved)"""
+  SELECT moved.id, %(turn)s, %(call_lane)s, %(process)s, %(root)s, %(call_attempt)s, %(call_provider)s, %(model)s,
+         %(call_error)s, %(call_stop)s, %(call_path)s, %(call_input)s, %(call_output)s, %(call_cache_read)s,
+         %(call_cache_write)s, %(cost)s::numeric, %(call_latency)s, %(call_reached)s FROM moved)"""
 
 # How many of the children may be at work at once with those nodes of the process that are. The count is as old as this
 # statement; if somebody else has started nodes since (seen on the row that is locked), only the own place is handed on,

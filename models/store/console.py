@@ -102,7 +102,7 @@ SELECT n.id, n.parent_id, n.kind, left(CASE WHEN n.parent_id IS NULL THEN i.goal
 
 _NODE_KEYS = (
     "id", "process_id", "parent_id", "kind", "goal", "status", "awaiting", "phase", "turn", "failure", "lease_owner",
-    "losses", "due_at", "created_at", "started_at", "settled_at", "tenant", "children", "item_id", "path",
+    "losses", "due_at", "created_at", "started_at", "settled_at", "tenant", "children", "item_id", "path", "batch",
 )  # fmt: skip
 _NODE = f"""
 WITH RECURSIVE path AS (
@@ -115,7 +115,9 @@ SELECT n.id, n.process_id, n.parent_id, n.kind, CASE WHEN n.parent_id IS NULL TH
        n.started_at, n.settled_at, p.tenant,
        (SELECT count(*) FROM (SELECT 1 FROM nodes WHERE parent_id = n.id LIMIT {CHILDREN_COUNTED}) c),
        (SELECT id FROM inbox_items WHERE node_id = n.id),
-       (SELECT json_agg(json_build_array(id, left(goal, 80)) ORDER BY up DESC) FROM path WHERE up > 0)
+       (SELECT json_agg(json_build_array(id, left(goal, 80)) ORDER BY up DESC) FROM path WHERE up > 0),
+       (SELECT array[batch_id::text, to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI')] FROM batch_requests
+         WHERE node_id = n.id AND turn = n.turn AND state IN ('WAITING', 'SENT'))
   FROM nodes n JOIN processes p ON p.id = n.process_id JOIN process_inputs i ON i.process_id = p.id
  WHERE n.id = %(id)s
 """
@@ -186,7 +188,10 @@ def outline(
 
 
 def node(database: Database, node_id: int) -> dict[str, Any] | None:
-    """One node with its whole goal; ``path``: ``[id, goal]`` of each node above, the root first."""
+    """One node with its whole goal; ``path``: ``[id, goal]`` of each node above, the root first.
+
+    batch: ``[batch id or None, since when]`` (UTC) of the model call that waits for one, if one does.
+    """
     rows = database.statement(_NODE, {"id": node_id})
     return dict(zip(_NODE_KEYS, rows[0], strict=True)) if rows else None
 
@@ -195,8 +200,8 @@ def node_phases(database: Database, node_id: int, *, limit: int) -> list[dict[st
     """The node's last turns, the newest first."""
     return _rows(
         database,
-        ("turn", "phase", "iteration", "reason", "forced", "output", "model", "tokens", "cost_usd", "started_at",
-         "created_at"),
+        ("turn", "phase", "iteration", "reason", "forced", "output", "model", "tokens", "cost_usd", "lane_note",
+         "started_at", "created_at"),
         "FROM phase_records WHERE node_id = %(id)s ORDER BY turn DESC LIMIT %(limit)s",
         {"id": node_id, "limit": limit},
     )  # fmt: skip
@@ -206,7 +211,7 @@ def node_calls(database: Database, node_id: int, *, limit: int) -> list[dict[str
     """The node's last provider calls, the newest first."""
     return _rows(
         database,
-        ("turn", "attempt", "provider", "model", "error_kind", "stop_reason", "structured_path", "input_tokens",
+        ("turn", "lane", "attempt", "provider", "model", "error_kind", "stop_reason", "structured_path", "input_tokens",
          "output_tokens", "cost_usd", "latency_ms", "created_at"),
         "FROM llm_calls WHERE node_id = %(id)s ORDER BY turn DESC LIMIT %(limit)s",
         {"id": node_id, "limit": limit},

@@ -55,13 +55,17 @@ SELECT p.engine, count(*) FILTER (WHERE NOT n.leased), count(*) FILTER (WHERE n.
 """)
 
 _WAITING = text(f"""
-SELECT undelivered.number, undelivered.oldest, questions.number, questions.oldest, letters.number
+SELECT undelivered.number, undelivered.oldest, questions.number, questions.oldest, letters.number,
+       requests.number, requests.oldest
   FROM (SELECT count(*) AS number, coalesce(extract(epoch FROM now() - min(closed_at)), 0)::float8 AS oldest
           FROM (SELECT closed_at FROM processes WHERE status = 'CLOSED' AND delivered_at IS NULL
                  ORDER BY closed_at LIMIT {MOST}) p) undelivered,
        (SELECT count(*) AS number, coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8 AS oldest
           FROM (SELECT created_at FROM inbox_items WHERE status = 'PENDING' LIMIT {MOST}) i) questions,
-       (SELECT count(*) AS number FROM (SELECT 1 FROM dead_letters LIMIT {MOST}) d) letters
+       (SELECT count(*) AS number FROM (SELECT 1 FROM dead_letters LIMIT {MOST}) d) letters,
+       (SELECT count(*) AS number, coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8 AS oldest
+          FROM (SELECT created_at FROM batch_requests WHERE state IN ('WAITING', 'SENT')
+                 ORDER BY created_at LIMIT {MOST}) r) requests
 """)
 
 # Of endpoints that are enabled: what waits for the others waits for a person. Late is what nobody works on: one that
@@ -121,6 +125,9 @@ class Figures:
     questions_oldest_seconds: float
     dead_letters: int
     webhooks: Webhooks
+    batch_requests: int
+    """Model calls that wait for a batch to answer."""
+    batch_requests_oldest_seconds: float
 
 
 def figures(database: Database) -> Figures:
@@ -152,4 +159,6 @@ def figures(database: Database) -> Figures:
             failing=webhooks[3],
             given_up=webhooks[4],
         ),
+        batch_requests=waiting[5],
+        batch_requests_oldest_seconds=waiting[6],
     )

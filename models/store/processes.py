@@ -20,14 +20,15 @@ WITH incoming AS MATERIALIZED (
   -- Once each and in one order: two batches with the same ids must not wait for each other crosswise.
   SELECT DISTINCT ON (id) * FROM json_to_recordset(%(processes)s::json) AS s (
     id uuid, tenant text, project text, owner text, engine text, recipe_name text, recipe json, params json, goal text,
-    priority smallint, max_calls int, max_tokens bigint, max_cost_usd numeric, deadline_seconds float8, callback jsonb,
-    trace_context jsonb, node_kind text, phase text, cursor jsonb)
+    priority smallint, max_calls int, max_tokens bigint, max_cost_usd numeric, deadline_seconds float8,
+    batch_seconds float8, callback jsonb, trace_context jsonb, node_kind text, phase text, cursor jsonb)
    ORDER BY id
 ), stored AS (
   INSERT INTO processes (id, root_id, tenant, project, owner, engine, recipe_name, priority, max_calls, max_tokens,
-                         max_cost_usd, deadline_at, callback, trace_context)
+                         max_cost_usd, deadline_at, batch_until, callback, trace_context)
   SELECT id, id, tenant, project, owner, engine, recipe_name, priority, max_calls, max_tokens, max_cost_usd,
-         now() + make_interval(secs => deadline_seconds), callback, trace_context FROM incoming
+         now() + make_interval(secs => deadline_seconds), now() + make_interval(secs => batch_seconds), callback,
+         trace_context FROM incoming
   ON CONFLICT (id) DO NOTHING
   RETURNING id
 ), inputs AS (
@@ -205,6 +206,7 @@ def _row(process: NewProcess) -> dict[str, Any]:
         "max_tokens": process.limits.max_tokens,
         "max_cost_usd": process.limits.max_cost_usd,
         "deadline_seconds": process.limits.deadline_seconds,
+        "batch_seconds": process.batch_seconds,
         "callback": process.callback,
         "trace_context": process.trace_context,
         "node_kind": process.node_kind,

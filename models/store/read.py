@@ -15,6 +15,7 @@ _STATUS = """
 SELECT p.id, p.status, p.close_reason, p.engine, p.recipe_name, p.tenant, p.project, p.priority, p.created_at,
        p.started_at, p.closed_at, p.delivered_at, p.deadline_at, p.root_id, p.parent_node_id,
        p.max_calls, p.max_tokens, p.max_cost_usd, p.owner,
+       CASE WHEN root.batch_until IS NULL THEN 'normal' ELSE 'batch' END, root.batch_until,
        (SELECT jsonb_object_agg(status, number)
           FROM (SELECT status, count(*) AS number FROM nodes WHERE process_id = p.id GROUP BY status) s),
        (SELECT jsonb_build_object('phase', phase, 'turn', turn, 'due_at', due_at, 'lease_owner', lease_owner,
@@ -26,13 +27,13 @@ SELECT p.id, p.status, p.close_reason, p.engine, p.recipe_name, p.tenant, p.proj
                'cache_write_tokens', coalesce(sum(cache_write_tokens), 0),
                'cost_usd', coalesce(sum(cost_usd), 0))
           FROM llm_calls WHERE root_id = p.root_id AND (p.id = p.root_id OR process_id = p.id))
-  FROM processes p WHERE p.id = %(id)s
+  FROM processes p JOIN processes root ON root.id = p.root_id WHERE p.id = %(id)s
 """
 
 _STATUS_KEYS = (
     "id", "status", "close_reason", "engine", "recipe", "tenant", "project", "priority", "created_at", "started_at",
     "closed_at", "delivered_at", "deadline_at", "root_id", "parent_node_id", "max_calls", "max_tokens",
-    "max_cost_usd", "owner", "nodes", "root_node", "usage",
+    "max_cost_usd", "owner", "lane", "batch_until", "nodes", "root_node", "usage",
 )  # fmt: skip
 
 
@@ -68,14 +69,14 @@ def messages(database: Database, process_id: UUID, *, limit: int = 200) -> list[
 def calls(database: Database, process_id: UUID) -> list[dict[str, Any]]:
     """The usage ledger of the process and its sub-processes, in the order the calls were committed."""
     keys = (
-        "node_id", "turn", "attempt", "provider", "model", "error_kind", "stop_reason", "structured_path",
+        "node_id", "turn", "lane", "attempt", "provider", "model", "error_kind", "stop_reason", "structured_path",
         "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd", "latency_ms",
         "reached_inference", "created_at",
     )  # fmt: skip
     rows = database.statement(
         f"SELECT {', '.join('c.' + key for key in keys)} FROM llm_calls c JOIN processes p ON p.id = %(id)s"
         " WHERE c.root_id = p.root_id AND (p.id = p.root_id OR c.process_id = p.id)"
-        " ORDER BY c.created_at, c.node_id, c.turn",
+        " ORDER BY c.created_at, c.node_id, c.turn, c.lane",
         {"id": process_id},
     )
     return [dict(zip(keys, row, strict=True)) for row in rows]
@@ -85,7 +86,7 @@ def phase_history(database: Database, process_id: UUID) -> list[dict[str, Any]]:
     """The audit trail of every node of the process, in the order of its turns."""
     keys = (
         "node_id", "turn", "phase", "iteration", "reason", "forced", "output", "model", "tokens", "cost_usd",
-        "replaced_characters", "started_at", "created_at",
+        "replaced_characters", "lane_note", "started_at", "created_at",
     )  # fmt: skip
     rows = database.statement(
         f"SELECT {', '.join('r.' + key for key in keys)} FROM phase_records r JOIN nodes n ON n.id = r.node_id"

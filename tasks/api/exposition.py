@@ -72,6 +72,7 @@ class Metrics(Collector):
         for state, number in counted.items():
             nodes.add_metric([state], number)
         nodes.add_metric(["waits_for_person"], found.questions)
+        nodes.add_metric(["waits_for_batch"], found.batch_requests)
         yield nodes
         due = _labelled("vancetope_due_turns", "Turns nobody has taken yet, of processes that may run.", "engine")
         leased = _labelled("vancetope_leased_turns", "Turns that workers have now.", "engine")
@@ -97,6 +98,11 @@ class Metrics(Collector):
             ),
             ("questions_pending", "Questions that wait for a person.", found.questions),
             ("oldest_question_seconds", "Since the oldest of them was asked.", found.questions_oldest_seconds),
+            (
+                "oldest_batch_request_seconds",
+                "Since the oldest model call that waits for a batch was filed.",
+                found.batch_requests_oldest_seconds,
+            ),
             ("dead_letters", "Messages set aside because nobody can act on them.", found.dead_letters),
             ("webhooks_pending", "Webhooks that were not delivered yet.", found.webhooks.pending),
             ("oldest_pending_webhook_seconds", "Since the event of the oldest of them.", found.webhooks.oldest_seconds),

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.alias_generators import to_camel
 
 from models.records import Priority
-from tasks.submission import Budget
+from tasks.submission import Budget, Lane
 
 EXAMPLE_ID = "0190f6a2-7c1b-7c3e-9a55-0f3c2d1e4b5a"
 
@@ -48,6 +48,14 @@ class NewProcess(Wanted):
     )
     priority: Priority = Priority.NORMAL
     limits: Budget = Budget()
+    lane: Lane = Field(
+        default="normal",
+        description="`batch`: its model calls wait for the providers' batches, which cost less and may take a day.",
+    )
+    batch_deadline_seconds: Annotated[float, Field(gt=0, le=31_536_000)] | None = Field(
+        default=None,
+        description="Of a job in the lane `batch`: how long, from submission; then its calls are made at once.",
+    )
     trace_context: dict[str, str] = Field(
         default_factory=dict,
         description="W3C trace context of the caller; default: the request's own `traceparent` and `tracestate`.",
@@ -88,6 +96,8 @@ class Process(ProcessSummary):
     priority: int
     root_id: UUID = Field(description="The process at the top: budgets and usage are its.")
     deadline_at: datetime | None
+    lane: str = Field(description="`normal` or `batch`.")
+    batch_until: datetime | None = Field(description="Of the lane `batch`: its deadline.")
     max_calls: int | None
     max_tokens: int | None
     max_cost_usd: float | None
@@ -160,6 +170,7 @@ class Call(Shape):
 
     node_id: int
     turn: int
+    lane: str = Field(description="`normal` or `batch`; a turn that did not wait for its batch may have one of each.")
     attempt: int
     provider: str
     model: str
@@ -171,7 +182,7 @@ class Call(Shape):
     cache_read_tokens: int
     cache_write_tokens: int
     cost_usd: float | None
-    latency_ms: int
+    latency_ms: int = Field(description="In the lane `batch`: from the request to its answer.")
     reached_inference: bool
     created_at: datetime
 

@@ -51,6 +51,7 @@ def status_fields(found: dict[str, Any]) -> list[tuple[str, object]]:
         ("owner", found["owner"]),
         ("submitted", found["created_at"]),
         ("deadline", found["deadline_at"]),
+        ("lane", f"batch, until {_minute(found['batch_until'])}" if found["lane"] == "batch" else None),
         ("took" if not is_open else "age", age(found["created_at"], found["closed_at"])),
         ("phase", f"{root.get('phase')}, turn {root.get('turn')}" if is_open and root else None),
         ("runs on", root.get("lease_owner") if is_open else None),
@@ -62,6 +63,10 @@ def status_fields(found: dict[str, Any]) -> list[tuple[str, object]]:
         ("limits", ", ".join(limits)),
         ("parent node", found["parent_node_id"]),
     ]
+
+
+def _minute(at: datetime) -> str:
+    return f"{at.astimezone():%Y-%m-%d %H:%M}"
 
 
 @click.command("list")
@@ -136,11 +141,12 @@ def calls(identity: str, as_json: bool) -> None:
         print_json(rows)
         return
     print_table(
-        ("turn", "model", "outcome", "path", "in", "out", "cached", "cost", "ms", "at"),
+        ("turn", "model", "lane", "outcome", "path", "in", "out", "cached", "cost", "ms", "at"),
         [
             (
                 row["turn"],
                 f"{row['provider']}:{row['model']}",
+                row["lane"] if row["lane"] != "normal" else None,
                 row["error_kind"] or row["stop_reason"],
                 row["structured_path"],
                 row["input_tokens"],
@@ -177,7 +183,7 @@ def history(identity: str, messages: bool, as_json: bool) -> None:
                 row["turn"],
                 row["phase"] + (" (forced)" if row["forced"] else ""),
                 row["reason"],
-                _told(row["output"]),
+                _told(row["output"], row["lane_note"]),
                 row["model"],
                 row["tokens"],
                 row["created_at"],
@@ -192,11 +198,11 @@ def history(identity: str, messages: bool, as_json: bool) -> None:
         click.echo(plain(message["content"]).rstrip())
 
 
-def _told(output: Any) -> str:
-    """One line of a phase record's output."""
-    if not isinstance(output, dict):
-        return ""
-    text = "; ".join(f"{key}: {value}" for key, value in output.items() if value not in (None, ""))
+def _told(output: Any, lane_note: str | None) -> str:
+    """One line of a phase record's output, and why its call was not made in a batch."""
+    shown = dict(output) if isinstance(output, dict) else {}
+    shown["not in a batch"] = lane_note
+    text = "; ".join(f"{key}: {value}" for key, value in shown.items() if value not in (None, ""))
     return text if len(text) <= 160 else text[:159] + "…"
 
 

@@ -1,4 +1,5 @@
-"""A fake LLM provider: a real HTTP server that speaks OpenAI chat completions and Anthropic messages, streamed or not.
+"""A fake LLM provider: a real HTTP server that speaks OpenAI chat completions and Anthropic messages, streamed or not,
+and the batches of both.
 
 In a test::
 
@@ -34,6 +35,7 @@ from typing import Any
 if __name__ == "__main__":  # run as a script: the repository is not on the path yet
     sys.path[0:1] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
 
+from fakes.batches import FakeBatches
 from fakes.wire_formats import Answer, anthropic_events, anthropic_message, openai_completion, openai_events
 from treeplan import Key, TreePlan, key_of, usage_of
 
@@ -50,6 +52,7 @@ class Recorded:
     headers: dict[str, str]
     body: dict[str, Any]
     raw: bytes
+    method: str = "POST"
     disconnected: bool = False
     """The client closed the connection before the answer was complete."""
     finished: bool = False
@@ -77,7 +80,7 @@ class FakeProvider:
     ) -> None:
         self._port = port
         self._log_path = log
-        self._default = default or Answer()
+        self.default = default or Answer()
         self._marker = re.compile(marker)
         self._keep = keep
         self._changed = threading.Condition()
@@ -88,6 +91,7 @@ class FakeProvider:
         self._held: list[threading.Event] = []
         self._seen = 0
         self.requests: list[Recorded] = []
+        self.batches = FakeBatches(self._answer_member)
         self.connections = 0
 
     # --- scripting -------------------------------------------------------------------------------------------------
@@ -116,7 +120,7 @@ class FakeProvider:
             for test, answers in self._rules:
                 if test(request):
                     return answers.pop(0) if len(answers) > 1 else answers[0]
-        return self._default(request) if callable(self._default) else self._default
+        return self.default(request) if callable(self.default) else self.default
 
     def _note(self, change: Callable[[], None]) -> None:
         with self._changed:
@@ -203,10 +207,14 @@ class FakeProvider:
         pairs = (line.partition(":") for line in lines if line)
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
         raw = await reader.readexactly(int(headers.get("content-length") or 0))
-        request = self._record(first.split(" ")[1], headers, raw)
+        method, path = first.split(" ")[:2]
+        request = self._record(method, path, headers, raw)
         # While the answer is under way the client sends nothing: a read that ends means that it has hung up.
         watch = asyncio.ensure_future(reader.read(1))
-        respond = asyncio.ensure_future(self._respond(request, self._answer(request), writer))
+        if self.batches.serves(request.path):
+            respond = asyncio.ensure_future(self._respond_of_batches(request, writer))
+        else:
+            respond = asyncio.ensure_future(self._respond(request, self._answer(request), writer))
         try:
             await asyncio.wait({watch, respond}, return_when=asyncio.FIRST_COMPLETED)
             if not respond.done() and watch.result() == b"":
@@ -226,12 +234,23 @@ class FakeProvider:
                 future.cancel()
             await asyncio.gather(watch, respond, return_exceptions=True)
 
-    def _record(self, path: str, headers: dict[str, str], raw: bytes) -> Recorded:
+    async def _respond_of_batches(self, request: Recorded, writer: asyncio.StreamWriter) -> bool:
+        status, body = self.batches.respond(request.method, request.path, request.headers, request.raw)
+        if status == 0:  # the answer is lost on its way
+            return False
+        return await _plain(writer, status, body, {})
+
+    def _answer_member(self, path: str, body: dict[str, Any]) -> Answer:
+        """A request inside a batch gets what it would get by itself."""
+        return self._answer(Recorded(order=-1, path=path, headers={}, body=body, raw=b""))
+
+    def _record(self, method: str, path: str, headers: dict[str, str], raw: bytes) -> Recorded:
         try:
             body = json.loads(raw) if raw else {}
         except ValueError:
             body = {}
-        request = Recorded(order=self._seen, path=path.partition("?")[0], headers=headers, body=body, raw=raw)
+        plain = path.partition("?")[0]
+        request = Recorded(order=self._seen, path=plain, headers=headers, body=body, raw=raw, method=method)
         self._seen += 1
         if self._log is not None:
             self._log.write(json.dumps(self._log_line(request)) + "\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
@@ -91,6 +92,19 @@ def test_a_job_is_submitted_run_and_read(api: Api, database_url: str) -> None:
     messages = api.client.get(f"/v1/processes/{found['id']}/messages", headers=who).json()
     assert [each["role"] for each in messages] == ["user", "assistant"]
     assert api.client.get(f"/v1/processes/{found['id']}", headers=who).json()["usage"]["calls"] == 1
+
+
+def test_a_job_is_submitted_to_the_batch_lane(api: Api) -> None:
+    who = api.token()
+    found = submit(api, who, lane="batch", batchDeadlineSeconds=60)
+    until, at = (datetime.fromisoformat(found[name]) for name in ("batchUntil", "createdAt"))
+    assert (found["lane"], (until - at).total_seconds()) == ("batch", 60)
+    assert (submit(api, who)["lane"], submit(api, who)["batchUntil"]) == ("normal", None)
+    response = api.client.post("/v1/processes", json=JOB | {"batchDeadlineSeconds": 60}, headers=who)
+    assert 'is for jobs with lane "batch"' in response.json()["detail"]
+    assert response.status_code == 422
+    response = api.client.post("/v1/processes", json=JOB | {"lane": "slow"}, headers=who)
+    assert "lane" in problem(response, 422, "invalid_request")["detail"]
 
 
 def test_the_same_id_is_the_same_process_and_another_job_needs_another(api: Api) -> None:

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,18 @@ def test_submit_status_list_and_the_same_id_twice() -> None:
     assert [row["id"] for row in said(invoke("list", "--json"))] == [identity]
     assert identity in invoke("list").stdout
     assert "INIT" in invoke("status", identity).stdout
+
+
+def test_the_lane_and_its_deadline_are_options() -> None:
+    identity = submitted("--lane", "batch", "--batch-deadline", "7200")
+    status = said(invoke("status", identity, "--json"))
+    asked, until = (datetime.fromisoformat(status[name]) for name in ("created_at", "batch_until"))
+    assert (status["lane"], (until - asked).total_seconds()) == ("batch", 7200)
+    assert "batch, until " in invoke("status", identity).stdout
+    assert said(invoke("status", submitted(), "--json"))["lane"] == "normal"
+    alone = invoke("submit", "jeltz", "--prompt", "x", "--schema", SCHEMA, "--batch-deadline", "7200")
+    assert alone.exit_code == 2
+    assert 'batchDeadlineSeconds is for jobs with lane "batch"' in alone.stderr
 
 
 def test_jobs_are_found_by_who_submitted_them() -> None:

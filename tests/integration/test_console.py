@@ -15,13 +15,16 @@ from urllib.parse import quote
 from uuid import UUID, uuid4
 
 import pytest
-from factory import make_node, make_process, rows
+from factory import make_node, make_process, root_node, rows
+from fakes.provider import FakeProvider
 from fastapi.testclient import TestClient
 from hooks import endpoint
+from lanes import BatchLaneStage
 from plans import Stage, straight, submit_plan, subtasks
 from processes import eventually
 from rig import NO_REDIS
 
+from engines.llm.client import shutdown
 from models.store import documents, inbox, outbox, tokens, webhooks
 from models.store.tokens import Scope
 from tasks.api.app import create_app
@@ -752,6 +755,22 @@ def test_a_node_shows_its_turns_its_calls_and_what_it_wrote(console: Console, st
     page = console.get(f"/console/processes/{process}/nodes/{node}")
     for part in ("Begin", "SCOPE", "CONCLUDE", "scripted", "the report", "PROCEED_TO_CONCLUDE"):
         assert part in page
+
+
+def test_a_node_that_waits_for_a_batch_says_so(console: Console, database_url: str, redis_url: str) -> None:
+    with FakeProvider() as provider:
+        provider.batches.hold()
+        stage = BatchLaneStage(database_url, redis_url, provider)
+        process = stage.jeltz()
+        stage.park()
+        address = f"/console/processes/{process}/nodes/{root_node(stage.rig.database, process)}"
+        assert "the next batch since 20" in console.get(address)
+        stage.collect()
+        number = rows(stage.rig.database, "SELECT id FROM batches")[0][0]
+        assert f"batch {number} since 20" in console.get(address)
+        assert "batch, until" in console.get(f"/console/processes/{process}")
+        stage.close()
+        shutdown()
 
 
 def test_a_document_is_shown_in_each_version_and_compared(console: Console) -> None:

@@ -13,12 +13,16 @@ import pytest
 import redis
 import yaml
 from factory import make_everything_due
+from fakes.provider import FakeProvider
+from fakes.wire_formats import Answer
 from fastapi.testclient import TestClient
 from hooks import endpoint
+from lanes import BatchLaneStage
 from prometheus_client.parser import text_string_to_metric_families
 from rig import NO_REDIS, Rig, in_threads
 
 from engines.llm.base import ErrorKind, LlmError, Usage
+from engines.llm.client import shutdown
 from models.records import Limits
 from models.store import outbox, tokens
 from models.store.tokens import Scope
@@ -422,8 +426,29 @@ def test_queues_and_breakers_are_shown(rig: Rig, database_url: str, redis_url: s
         assert found["vancetope_provider_breaker_open{provider=fake}"] == 1
         shared.client.during = None
         shared.redis.delete("vancetope:gate:{fake}:state")
-        assert make_everything_due(shared.database)
+        make_everything_due(shared.database)
         assert scrape(database_url, redis_url)["vancetope_provider_breaker_open{provider=fake}"] == 0
+
+
+def test_calls_that_wait_for_a_batch_are_seen_and_ended_batches_counted(database_url: str, redis_url: str) -> None:
+    with FakeProvider(default=Answer(json={"n": 1})) as provider:
+        stage = BatchLaneStage(database_url, redis_url, provider)
+        stage.jeltz()
+        stage.park()
+        stage.rig.database.statement("UPDATE batch_requests SET created_at = now() - interval '26 hours'", {})
+        waiting = scrape(database_url, redis_url)
+        stage.settle()
+        stage.rig.flush_counts()
+        found = scrape(database_url, redis_url)
+        stage.close()
+        shutdown()
+    assert waiting["vancetope_nodes{state=waits_for_batch}"] == 1
+    assert 93_600 <= waiting["vancetope_oldest_batch_request_seconds"] < 94_000
+    assert found["vancetope_nodes{state=waits_for_batch}"] == found["vancetope_oldest_batch_request_seconds"] == 0
+    assert found["vancetope_batches_total{outcome=completed,provider=openai}"] == 1
+    assert found["vancetope_provider_calls_total{error_kind=,model=gpt-4o,provider=openai}"] == 1
+    # It was awaited for hours and read in no time: neither says how fast the provider is.
+    assert not shown(found, "vancetope_provider_call_duration_seconds_count")
 
 
 # -- dashboard and alerts ----------------------------------------------------------------------------------------------

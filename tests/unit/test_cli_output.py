@@ -17,7 +17,7 @@ from tasks.cli.output import json_text, money, plain, seconds
 
 NOTHING: dict[str, Any] = dict.fromkeys(
     ("prompt", "schema", "recipes", "domain", "request", "model_id", "max_attempts", "model", "priority", "max_calls",
-     "max_tokens", "max_cost", "deadline", "tenant", "project", "owner")
+     "max_tokens", "max_cost", "deadline", "tenant", "project", "owner", "lane", "batch_deadline")
 )  # fmt: skip
 
 

@@ -55,6 +55,16 @@ def test_the_client_alone_loads_nothing_of_the_backend(tmp_path: Path) -> None:
     assert "'Client'" in found.stdout
 
 
+def test_a_lane_is_one_that_there_is_and_has_a_deadline_only_if_it_waits() -> None:
+    refused = part("vancetope_client.errors").InvalidSubmission
+    assert "lane" not in submission()
+    given = submission(lane="batch", batch_deadline_seconds=60)
+    assert (given["lane"], given["batchDeadlineSeconds"]) == ("batch", 60)
+    for wrong in ({"lane": "slow"}, {"batch_deadline_seconds": 60}, {"lane": "batch", "batch_deadline_seconds": 0}):
+        with pytest.raises(refused, match=r"^(lane|batch_deadline_seconds): "):
+            submission(**wrong)
+
+
 def test_ids_are_version_7_and_sort_by_minting() -> None:
     new_id = part("vancetope_client.payload").new_id
     ids = [new_id() for _ in range(10_000)]

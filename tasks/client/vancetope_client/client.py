@@ -67,6 +67,8 @@ class Client:
         owner: str | None = None,
         id: str | uuid.UUID | None = None,
         priority: str = "normal",
+        lane: str = "normal",
+        batch_deadline_seconds: float | None = None,
         limits: Mapping[str, float] | None = None,
         callback: str | tuple[str, str] | None = None,
         trace_context: Mapping[str, str] | None = None,
@@ -75,8 +77,10 @@ class Client:
 
         owner: who submits it; shown with the job, and a plan's questions are theirs.
         priority: ``high``, ``normal`` or ``low``. limits: ``maxCalls``, ``maxTokens``, ``maxCostUsd``,
-        ``deadlineSeconds``. callback: a task name of yours (or ``(name, queue)``; the queue is ``celery`` otherwise),
-        called as ``task(process_id, wrapper)`` at least once when the job closes. trace_context: W3C headers.
+        ``deadlineSeconds``. lane: ``batch`` sends the job's model calls in the providers' batches, which cost less and
+        may take a day; after ``batch_deadline_seconds`` (default: the backend's) they are made at once.
+        callback: a task name of yours (or ``(name, queue)``; the queue is ``celery`` otherwise), called as
+        ``task(process_id, wrapper)`` at least once when the job closes. trace_context: W3C headers.
 
         Raises :class:`InvalidSubmission` (nothing sent) or :class:`Unreachable`. What only the backend can judge
         (unknown recipe, wrong parameters) comes as a result with ``"success": False``.
@@ -90,6 +94,8 @@ class Client:
             project=self._project,
             owner=owner,
             priority=priority,
+            lane=lane,
+            batch_deadline_seconds=batch_deadline_seconds,
             limits=limits,
             callback=callback,
             trace_context=trace_context,
@@ -101,8 +107,8 @@ class Client:
     def jeltz(self, prompt: str, schema: Mapping[str, Any], *, recipe: str = "jeltz", **options: Any) -> Job:
         """One question, one JSON object of ``schema``. Options: those of :meth:`submit`, and any parameter by its name
         (``model``, ``max_attempts`` or ``maxAttempts``, ``temperature`` …)."""
-        named = ("goal", "owner", "id", "priority", "limits", "callback", "trace_context")
-        own = {key: options.pop(key) for key in named if key in options}
+        named = ("goal", "owner", "id", "priority", "lane", "batch_deadline_seconds", "limits", "callback")
+        own = {key: options.pop(key) for key in (*named, "trace_context") if key in options}
         own["params"] = {
             **options.pop("params", {}),
             **{_camel(key): value for key, value in options.items()},

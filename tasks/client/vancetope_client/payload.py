@@ -26,6 +26,7 @@ INBOX_ANSWER = "vancetope.inbox.answer"
 INBOX_DISMISS = "vancetope.inbox.dismiss"
 
 PRIORITIES = ("high", "normal", "low")
+LANES = ("normal", "batch")
 LIMITS = ("maxCalls", "maxTokens", "maxCostUsd", "deadlineSeconds")
 DEFAULT_CALLBACK_QUEUE = "celery"
 
@@ -63,6 +64,8 @@ def submission(
     project: str | None,
     owner: str | None = None,
     priority: str,
+    lane: str = "normal",
+    batch_deadline_seconds: float | None = None,
     limits: Mapping[str, float] | None,
     callback: str | tuple[str, str] | None,
     trace_context: Mapping[str, str] | None,
@@ -73,6 +76,10 @@ def submission(
         raise InvalidSubmission("recipe: must be the name of a recipe")
     if priority not in PRIORITIES:
         raise InvalidSubmission(f"priority: {priority!r} is none of {', '.join(PRIORITIES)}")
+    if lane not in LANES:
+        raise InvalidSubmission(f"lane: {lane!r} is none of {', '.join(LANES)}")
+    if batch_deadline_seconds is not None and (lane != "batch" or batch_deadline_seconds <= 0):
+        raise InvalidSubmission('batch_deadline_seconds: must be above 0, and goes with lane="batch"')
     unknown = sorted(set(limits or ()) - set(LIMITS))
     if unknown:
         raise InvalidSubmission(f"limits: there is no {unknown[0]!r}, only {', '.join(LIMITS)}")
@@ -85,6 +92,8 @@ def submission(
         "project": project,
         "owner": owner,
         "priority": priority,
+        "lane": None if lane == "normal" else lane,
+        "batchDeadlineSeconds": batch_deadline_seconds,
         "limits": dict(limits or {}),
         "callback": _callback(callback),
         "traceContext": dict(trace_context or {}),

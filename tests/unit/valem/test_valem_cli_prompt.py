@@ -77,7 +77,7 @@ def test_what_a_prompt_is_made_of_must_be_given(arguments: tuple[str, ...], miss
 def options(**given: Any) -> dict[str, Any]:
     names = (
         "prompt", "schema", "recipes", "domain", "request", "model_id", "max_attempts", "model", "priority",
-        "max_calls", "max_tokens", "max_cost", "deadline", "tenant", "project", "owner",
+        "max_calls", "max_tokens", "max_cost", "deadline", "tenant", "project", "owner", "lane", "batch_deadline",
     )  # fmt: skip
     asked = payload(**{name: None for name in names} | {"param": (), "goal": ""} | given)
     found: dict[str, Any] = asked["params"]
