@@ -172,6 +172,7 @@ def test_another_tenants_endpoints_do_not_exist(api: Api) -> None:
         ("https://ann:secret@hooks.example/", "user name or password"),
         ("ftp://hooks.example/", "only http and https"),
         ("hooks.example", "only http and https"),
+        ("https://hooks.example/grüße", "percent-encoded"),
         ("https:///in", "names no host"),
     ],
 )
