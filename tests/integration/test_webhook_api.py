@@ -169,6 +169,7 @@ def test_another_tenants_endpoints_do_not_exist(api: Api) -> None:
         ("https://10.1.2.3/", "a private address"),
         ("http://hooks.example/in", "only https"),
         ("https://hooks.example:22/", "port 22"),
+        ("https://hooks.example:80/", "port 80"),
         ("https://ann:secret@hooks.example/", "user name or password"),
         ("ftp://hooks.example/", "only http and https"),
         ("hooks.example", "only http and https"),
