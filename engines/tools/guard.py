@@ -77,7 +77,9 @@ class Guard:
 
     def look_at(self, url: str) -> None:
         """What can be said of ``url`` without resolving its name. Raises :class:`Forbidden`."""
-        scheme, host, port, _ = self._split(url)
+        scheme, host, port, path = self._split(url)
+        if not path.isascii():
+            raise Forbidden(f"{quote(url)}: in the path only ASCII; write other characters percent-encoded")
         try:
             address = str(ipaddress.ip_address(host))
         except ValueError:

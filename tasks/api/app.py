@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from tasks.api import catalogue, documents, health, inbox, metrics, problems, processes, webhooks
+from tasks.api import catalogue, documents, health, inbox, metrics, problems, processes, webhook_events, webhooks
 from tasks.api.console import app as console
 from tasks.api.exposition import Metrics
 from tasks.api.parts import Parts
@@ -85,6 +85,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
             openapi_version=app.openapi_version,
             description=app.description,
             routes=app.routes,
+            webhooks=webhook_events.router.routes,
         )
         known = made["components"]["schemas"]
         for name in ("HTTPValidationError", "ValidationError"):
@@ -95,6 +96,9 @@ def _document(app: FastAPI) -> dict[str, Any]:
             for operation in path.values():
                 if "422" in operation["responses"]:
                     operation["responses"]["422"] = problems.RESPONSE | {"description": "Invalid request"}
+        for told in made["webhooks"].values():
+            # What a receiver answers is the receiver's.
+            told["post"]["responses"] = {code: told["post"]["responses"][code] for code in ("204",)}
         app.openapi_schema = made
     return app.openapi_schema
 

@@ -16,7 +16,7 @@ from engines.llm.base import LlmError, LlmRequest, Message
 from engines.llm.catalogue import Catalogue
 from engines.llm.config import Selection
 from engines.tools.registry import ToolsError
-from models.store import read
+from models.store import read, webhooks
 from models.store.database import Database, DatabaseUnavailable
 from tasks.broker import publisher_app
 from tasks.cli.failures import FAILED
@@ -117,6 +117,11 @@ def postgres(findings: Findings, settings: Settings) -> None:
             slow = oldest > 30
             text = f"{due} turns of {engine} due (the oldest for {oldest:.0f} s), {leased} running"
             findings.add("backlog", NOTE if slow else OK, text + (": start more workers" if slow else ""))
+        for each in webhooks.endpoints(database):
+            if each.failing_since or each.disabled_reason:
+                what = f"was disabled: {each.disabled_reason}" if each.disabled_reason else "takes nothing at present"
+                look = f"`vancetope webhooks deliveries {each.id} --tenant {each.tenant}` shows what it answers"
+                findings.add("webhooks", NOTE, f"webhook {each.id} of {each.tenant} {what}; {look}")
     except DatabaseUnavailable as error:
         findings.add("PostgreSQL", PROBLEM, f"{error}: is it running, is VANCETOPE_DATABASE_URL right?")
     finally:

@@ -42,12 +42,13 @@ KEEP_SECONDS: Final = 30 * 86_400.0
 PRUNE_SECONDS: Final = 60.0
 PRUNE_EACH: Final = 50
 MAX_ANSWER_BYTES: Final = 1_000
+PORTS: Final = frozenset({443, 8443})
 _GONE, _REST = 410, frozenset({429, 503})
 
 
 def webhook_guard(settings: Settings) -> Guard:
     """Which addresses webhooks may go to: public ones by https, and what the installation allows."""
-    return Guard(networks=settings.webhook_networks, tls_only=True)
+    return Guard(ports=PORTS, networks=settings.webhook_networks, tls_only=True)
 
 
 def webhook_fetcher(guard: Guard) -> Fetcher:

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from factory import rows
 from fakes.receiver import NETWORKS, Receiver
 
+from models.store.database import Database
 from tasks.broker import publisher_app
 from tasks.cli import main
 from tasks.settings import load_settings
@@ -138,3 +140,15 @@ def test_what_is_disabled_or_unknown_is_not_sent(receiver: Receiver) -> None:
     result = invoke("test", number)
     assert result.exit_code == 2
     assert f"vancetope webhooks enable {number}" in result.output
+
+
+def test_the_doctor_names_endpoints_that_take_nothing(receiver: Receiver, database_url: str) -> None:
+    fine, failing, gone = (said("add", f"{receiver.url}/{each}")["id"] for each in range(3))
+    database = Database(database_url, pool_size=1)
+    for change, number in (("failing_since = now()", failing), ("enabled = false, disabled_reason = 'gone'", gone)):
+        rows(database, f"UPDATE webhook_endpoints SET {change} WHERE id = %(id)s", id=number)
+    database.dispose()
+    shown = CliRunner().invoke(main, ["doctor"]).output
+    assert f"webhook {failing} of default takes nothing at present" in shown
+    assert f"webhook {gone} of default was disabled: gone" in shown
+    assert f"webhook {fine} " not in shown

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from factory import rows
+from factory import make_process, rows
 from fakes.receiver import NETWORKS, Receiver
 from fastapi.testclient import TestClient
-from hooks import endpoint
+from hooks import ask, endpoint, told
 
-from models.store import tokens, webhooks
+from models.store import inbox, outbox, processes, tokens, webhooks
 from models.store.tokens import Scope
+from models.store.webhooks import Event
+from tasks.api import webhook_events
 from tasks.api.app import create_app
 from tasks.broker import publisher_app
 from tasks.settings import load_settings
@@ -167,9 +169,11 @@ def test_another_tenants_endpoints_do_not_exist(api: Api) -> None:
         ("https://10.1.2.3/", "a private address"),
         ("http://hooks.example/in", "only https"),
         ("https://hooks.example:22/", "port 22"),
+        ("https://hooks.example:80/", "port 80"),
         ("https://ann:secret@hooks.example/", "user name or password"),
         ("ftp://hooks.example/", "only http and https"),
         ("hooks.example", "only http and https"),
+        ("https://hooks.example/grüße", "percent-encoded"),
         ("https:///in", "names no host"),
     ],
 )
@@ -207,6 +211,31 @@ def test_a_tenant_has_so_many_endpoints_and_no_more(
     api("POST", "", 201, admin, WANTED)
     refused = api("POST", "", 409, admin, WANTED)
     assert refused["code"] == "too_many_webhooks"
+
+
+def test_the_document_says_what_endpoints_are_sent(api: Api) -> None:
+    database = api.runtime.database
+    number, _ = endpoint(database)
+    process = make_process(database)
+    _, item = ask(database, process)
+    inbox.answer(database, item, {"outcome": "UNDECIDABLE", "reason": "x"}, by="ada")
+    processes.stop(database, process, lambda _: {"success": False})
+    outbox.send_test(database, "default", number)
+    document = api.client.get("/openapi.json").json()
+    assert set(document["webhooks"]) == {*Event, outbox.TEST_EVENT}
+    forms = {
+        "process.closed": webhook_events.ProcessClosed, "inbox.opened": webhook_events.InboxOpened,
+        "inbox.closed": webhook_events.InboxClosed, "webhook.test": webhook_events.WebhookTest,
+    }  # fmt: skip
+    events = told(database)
+    assert [each["type"] for each in events] == ["inbox.opened", "inbox.closed", "process.closed", "webhook.test"]
+    for event in events:
+        form = forms[event["type"]]
+        described = form.model_validate(event).model_dump(mode="json", by_alias=True)
+        assert described.keys() == event.keys()
+        assert described["data"].keys() == event["data"].keys()
+        body = document["webhooks"][event["type"]]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        assert body == {"$ref": f"#/components/schemas/{form.__name__}"}
 
 
 def test_networks_of_the_installation_are_open_to_webhooks(database_url: str, redis_url: str) -> None:

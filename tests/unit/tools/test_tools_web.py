@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import ipaddress
 import socket
 import ssl
 import threading
@@ -44,6 +45,8 @@ class Site(ThreadingHTTPServer):
             def do_GET(self) -> None:
                 site.seen.append((self.headers["Host"], self.path))
                 site.pages[self.path.partition("?")[0]](self)
+
+            do_POST = do_GET
 
             def log_message(self, *_: Any) -> None: ...
 
@@ -388,3 +391,72 @@ def test_broken_markup_never_raises() -> None:
         b"</a></b>&#xD800;",
     ):
         readable("text/html", html, "http://a.example/")
+
+
+# -- networks that are open although they are not public ---------------------------------------------------------------
+
+
+def opened(address: str, **options: Any) -> Guard:
+    return Guard(lambda host, port: [address], networks=[ipaddress.ip_network("10.20.0.0/16")], **options)
+
+
+@pytest.mark.parametrize("address", ["10.20.3.4", "::ffff:10.20.3.4", "64:ff9b::a14:304"])
+def test_a_network_that_is_opened_is_reached_at_any_port(address: str) -> None:
+    assert opened(address, tls_only=True).check("http://inside.example:9999/x").address == address
+
+
+@pytest.mark.parametrize(
+    ("address", "url", "why"),
+    [
+        ("10.21.0.1", "http://inside.example/", "a private address"),
+        ("127.0.0.1", "http://inside.example/", "a loopback address"),
+        (PUBLIC, "http://outside.example:9999/", "port 9999"),
+    ],
+)
+def test_opening_a_network_opens_nothing_else(address: str, url: str, why: str) -> None:
+    with pytest.raises(Forbidden, match=why):
+        opened(address).check(url)
+
+
+def test_one_forbidden_address_refuses_the_name_though_the_others_are_open() -> None:
+    guard = Guard(lambda host, port: ["10.20.0.1", "10.21.0.1"], networks=[ipaddress.ip_network("10.20.0.0/16")])
+    with pytest.raises(Forbidden, match=r"10\.21\.0\.1"):
+        guard.check("http://inside.example/")
+
+
+def test_where_only_tls_will_do_nobody_is_asked_for_a_plain_address() -> None:
+    def resolve(host: str, port: int) -> list[str]:
+        raise AssertionError("asked")
+
+    with pytest.raises(Forbidden, match="only https"):
+        Guard(resolve, tls_only=True).check("http://outside.example/")
+    with pytest.raises(Forbidden, match="port 22"):
+        Guard(resolve).check("https://outside.example:22/")
+
+
+@pytest.mark.parametrize("status", [200, 204, 299])
+def test_what_is_posted_arrives_and_a_fine_answer_is_not_read(site: Site, status: int) -> None:
+    got: list[tuple[bytes, str]] = []
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        got.append((handler.rfile.read(int(handler.headers["Content-Length"])), handler.headers["X-Mine"]))
+        handler.send_response(status)
+        # More is promised than comes: who reads it waits.
+        handler.send_header("Content-Length", "0" if status == 204 else "1000")
+        handler.end_headers()
+
+    site.pages["/in"] = answer
+    page = site.fetcher().post("http://a.example/in", b"{}", headers={"X-Mine": "1"}, seconds=5)
+    assert (page.status, page.body, got) == (status, b"", [(b"{}", "1")])
+
+
+def test_a_redirect_of_a_post_is_its_answer(site: Site) -> None:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(307)
+        for name, value in (("Location", "http://b.example/"), ("Retry-After", "7"), ("Content-Length", "0")):
+            handler.send_header(name, value)
+        handler.end_headers()
+
+    site.pages["/in"] = answer
+    page = site.fetcher().post("http://a.example/in", b"", headers={}, seconds=5)
+    assert (page.status, page.retry_after, len(site.dialled)) == (307, "7", 1)
