@@ -18,6 +18,16 @@ class Postponed(Exception):
         self.delay_seconds = delay_seconds
 
 
+def given_up(node: NodeView, *, losses: int, crashes: int) -> str | None:
+    """Why the turn is not tried again and its engine is told so; ``None`` when it is. The numbers: how many are enough."""
+    if node.losses >= losses:
+        return f"{node.losses} workers were lost while they ran this turn"
+    crashed = node.transport.get("crashes", 0)
+    if crashed >= crashes:
+        return f"the engine failed {crashed} times on this turn: {node.transport.get('crash', '')}"
+    return None
+
+
 def called_again(
     node: NodeView, attempt: int, error: LlmError, counts: FailureCounts, step: RetryIn | StepDown
 ) -> Transition:

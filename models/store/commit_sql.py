@@ -104,9 +104,10 @@ _NEXT_TURN = """SELECT 'own' AS source, moved.id, moved.turn, NULL::text AS engi
 
 _PHASE_RECORD = """recorded AS (
   INSERT INTO phase_records (node_id, turn, phase, iteration, reason, forced, output, model, tokens, cost_usd,
-                             replaced_characters, started_at)
+                             replaced_characters, recorded, started_at)
   SELECT id, %(turn)s, %(note_phase)s, %(iteration)s, %(reason)s, %(forced)s, %(output)s::jsonb, %(model)s,
-         %(tokens)s::bigint, %(cost)s::numeric, %(replaced)s, now() - make_interval(secs => %(elapsed)s) FROM moved)"""
+         %(tokens)s::bigint, %(cost)s::numeric, %(replaced)s, %(recorded)s::bytea,
+         now() - make_interval(secs => %(elapsed)s) FROM moved)"""
 
 _MESSAGES = """appended AS (
   INSERT INTO messages (process_id, node_id, role, kind, content)
