@@ -19,7 +19,7 @@ class Postponed(Exception):
 
 
 def given_up(node: NodeView, *, losses: int, crashes: int) -> str | None:
-    """Why the turn is not tried again and its engine is told so; ``None`` when it is. The numbers: how many are enough."""
+    """Why the turn is given up instead of tried again, or ``None``. The numbers: how many of each are enough."""
     if node.losses >= losses:
         return f"{node.losses} workers were lost while they ran this turn"
     crashed = node.transport.get("crashes", 0)

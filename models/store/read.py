@@ -13,7 +13,7 @@ from models.store.database import Database, Row
 _STATUS = """
 SELECT p.id, p.status, p.close_reason, p.engine, p.recipe_name, p.tenant, p.project, p.priority, p.created_at,
        p.started_at, p.closed_at, p.delivered_at, p.deadline_at, p.root_id, p.parent_node_id,
-       p.max_calls, p.max_tokens, p.max_cost_usd, p.owner,
+       p.max_calls, p.max_tokens, p.max_cost_usd, p.owner, p.artifacts_removed_at,
        (SELECT jsonb_object_agg(status, number)
           FROM (SELECT status, count(*) AS number FROM nodes WHERE process_id = p.id GROUP BY status) s),
        (SELECT jsonb_build_object('phase', phase, 'turn', turn, 'due_at', due_at, 'lease_owner', lease_owner,
@@ -31,7 +31,7 @@ SELECT p.id, p.status, p.close_reason, p.engine, p.recipe_name, p.tenant, p.proj
 _STATUS_KEYS = (
     "id", "status", "close_reason", "engine", "recipe", "tenant", "project", "priority", "created_at", "started_at",
     "closed_at", "delivered_at", "deadline_at", "root_id", "parent_node_id", "max_calls", "max_tokens",
-    "max_cost_usd", "owner", "nodes", "root_node", "usage",
+    "max_cost_usd", "owner", "artifacts_removed_at", "nodes", "root_node", "usage",
 )  # fmt: skip
 
 
