@@ -49,11 +49,11 @@ from engines.llm.base import (
 )
 from engines.structured.text import shorten
 from models.records import CallRecord, View
+from models.store.recordings import packed
 from models.transition import WriteDocument
 from tasks.attempt import Attempt
 
 ARGUMENT_CHARS = 500
-_LEVEL = 3
 _UNWRITABLE = "arguments with NaN or Infinity"
 
 
@@ -68,18 +68,6 @@ def recorded(attempt: Attempt, own_tools: Collection[str]) -> bytes:
     if attempt.outcome is not None:
         found |= _came(attempt, attempt.outcome, own_tools)
     return packed(found)
-
-
-def packed(recording: Mapping[str, Any]) -> bytes:
-    """As it is stored."""
-    text = json.dumps(recording, ensure_ascii=False, separators=(",", ":"))
-    return zlib.compress(text.encode("utf-8", "replace"), _LEVEL)
-
-
-def unpacked(stored: bytes) -> dict[str, Any]:
-    """The recording of :func:`packed`."""
-    found: dict[str, Any] = json.loads(zlib.decompress(stored))
-    return found
 
 
 def asked(request: LlmRequest) -> dict[str, Any]:

@@ -102,6 +102,7 @@ def demand(found: Caller, scope: Scope) -> None:
 Reader = Annotated[Caller, Depends(needs(Scope.READ))]
 Submitter = Annotated[Caller, Depends(needs(Scope.SUBMIT))]
 Answerer = Annotated[Caller, Depends(needs(Scope.ANSWER))]
+Admin = Annotated[Caller, Depends(needs(Scope.ADMIN))]
 
 
 def _is_local(request: Request) -> bool:

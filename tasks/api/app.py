@@ -12,7 +12,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from tasks.api import catalogue, documents, health, inbox, metrics, problems, processes
+from tasks.api import catalogue, documents, health, inbox, metrics, problems, processes, retention
 from tasks.api.console import app as console
 from tasks.api.exposition import Metrics
 from tasks.api.parts import Parts
@@ -61,7 +61,7 @@ def create_app(runtime: Runtime, *, open_to_loopback: bool) -> FastAPI:
     )
     app.middleware("http")(_protect)
     problems.install(app)
-    routers = [each.router for each in (processes, inbox, documents, catalogue, health, metrics)]
+    routers = [each.router for each in (processes, inbox, documents, catalogue, retention, health, metrics)]
     app.state.operations = [route for router in routers for route in router.routes]
     for router in routers:
         app.include_router(router)

@@ -12,6 +12,7 @@ SECTIONS = {
         "demo": ("tasks.cli.demo:demo", "Run real jobs on a backend of their own, then stop."),
         "api": ("tasks.cli.api:api", "Serve the HTTP API."),
         "tokens": ("tasks.cli.tokens:tokens", "Tokens of the HTTP API."),
+        "retention": ("tasks.cli.retention:retention", "How long closed jobs and their texts are kept."),
         "doctor": ("tasks.cli.doctor:doctor", "Check settings, services, workers, providers; say what to do."),
         "migrate": ("tasks.cli.migrate:migrate", "Bring the database to this version."),
     },
@@ -28,6 +29,8 @@ SECTIONS = {
         "resume": ("tasks.cli.steer:resume", "Let a suspended job go on."),
         "calls": ("tasks.cli.show:calls", "A job's model calls: tokens, money, time."),
         "history": ("tasks.cli.show:history", "A job's phases and messages."),
+        "export": ("tasks.cli.export:export", "Write a job with everything it owns to a JSON file."),
+        "replay": ("tasks.cli.replay:replay", "Run an exported job again offline; show what differs."),
         "dead-letters": ("tasks.cli.show:dead_letters", "Messages nobody could act on."),
     },
     "Questions to people": {
