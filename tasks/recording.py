@@ -7,7 +7,7 @@ A recording is one compressed JSON object, written by the turn's commit with the
 ``overdue``   true when the deadline had passed at the claim
 ``document``  ``{id, version}`` of the stored document in the view; ``model``: ``{modelId, version}`` of the model spec
 ``asked``     of a model call: ``model`` and for each message its role, length and digests (the prompt itself is not
-              kept: it follows from what is); ``schema`` and ``tools`` as digests
+              kept: it follows from what is); ``schema`` as a digest; the names of ``tools`` with their ``toolsDigest``
 ``calls``     of a batch of tools: name and the beginning of the arguments of each
 ``reply``     the reply; ``error``: the failed call; ``results``: what the tools said (``null`` for an engine's own
               tools, which are pure and run again); ``spent``: the limit reached; ``abandoned``: why it was given up
@@ -76,7 +76,10 @@ def asked(request: LlmRequest) -> dict[str, Any]:
     if request.schema is not None:
         found["schema"] = _digest(json.dumps(request.schema))
     if request.tools:
-        found["tools"] = _digest(json.dumps([(tool.name, tool.description, tool.parameters) for tool in request.tools]))
+        found["tools"] = [tool.name for tool in request.tools]
+        found["toolsDigest"] = _digest(
+            json.dumps([(each.name, each.description, each.parameters) for each in request.tools])
+        )
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from http import HTTPStatus
 from tempfile import SpooledTemporaryFile
 from typing import IO, Annotated, Any
@@ -226,10 +227,12 @@ def get_export(process_id: UUID, here: Here, who: Reader) -> Response:
     """Everything about the whole tree of its top-level process as one JSON file, for `vancetope replay`."""
     root = _known(here, who, process_id)["root_id"]
     # To a file first: however slow the reader, the snapshot is not held open for it.
-    file = SpooledTemporaryFile(max_size=EXPORT_IN_MEMORY)
-    for piece in exported(here.runtime.database, here.runtime.settings, root):
-        file.write(piece.encode())
-    file.seek(0)
+    with ExitStack() as unless_served:
+        file = unless_served.enter_context(SpooledTemporaryFile(max_size=EXPORT_IN_MEMORY))
+        for piece in exported(here.runtime.database, here.runtime.settings, root):
+            file.write(piece.encode())
+        file.seek(0)
+        unless_served.pop_all()
     name = f'attachment; filename="{file_name(root)}"'
     return StreamingResponse(_pieces(file), media_type="application/json", headers={"Content-Disposition": name})
 

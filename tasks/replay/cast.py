@@ -1,0 +1,241 @@
+"""Who stands where models and tools were: they say again what they said then, and note what is wanted besides."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+from uuid import UUID
+
+from engines.base import RunTools, ToolResult
+from engines.llm.base import CancelToken, ChunkSink, ErrorKind, LlmReply, LlmRequest
+from engines.llm.catalogue import Candidate, Catalogue
+from engines.llm.policy import StepDown
+from engines.structured.text import shorten
+from engines.tools.registry import Registry
+from models.records import ProcessView, Turn
+from models.store.processes import Delivery
+from tasks.attempt import fresh_nonce
+from tasks.gate import Gate
+from tasks.heartbeat import Cancel
+from tasks.lessons import Lessons
+from tasks.recording import asked, error_of, line_digests, reply_of, result_of
+from tasks.replay.archive import Archive, Row
+from tasks.retry import Postponed
+from tasks.toolbox import Toolbox
+
+NEVER: Final = 1e9
+"""Seconds after which a turn comes back for which the recording has nothing more."""
+LINES_SHOWN: Final = 5
+LINE_CHARS: Final = 160
+
+
+@dataclass(slots=True)
+class OnStage:
+    """A turn that is replayed in a thread of its own. It stops where it once waited for somebody, until ``go``."""
+
+    node_id: int
+    nonce: str
+    stopped: threading.Event = field(default_factory=threading.Event)
+    """It waits, or has ended."""
+    go: threading.Event = field(default_factory=threading.Event)
+    failure: BaseException | None = None
+
+
+class Script:
+    """What models and tools said to each node, in the order in which they said it. Safe to share between threads."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._calls: dict[int, deque[Row]] = defaultdict(deque)
+        self._batches: dict[int, deque[Row]] = defaultdict(deque)
+        self.stuck: dict[int, str] = {}
+        """Nodes for which the recording has nothing more, and what they wanted."""
+        self.changed_lines: dict[tuple[int, int], list[str]] = {}
+        """Of prompts that are not as recorded, by node and turn: what is new in them."""
+        for row in archive["phase_records"]:
+            recording = row["recorded"] or {}
+            if "reply" in recording or ("error" in recording and "asked" in recording):
+                self._calls[row["node_id"]].append(row)
+            elif "results" in recording:
+                self._batches[row["node_id"]].append(row)
+        self._archive = archive
+
+    def enter(self, turn: OnStage) -> None:
+        """From now on this thread plays ``turn``."""
+        self._local.turn = turn
+
+    @property
+    def turn(self) -> OnStage:
+        found: OnStage = self._local.turn
+        return found
+
+    def nonce(self) -> str:
+        """The token of the claim that this thread makes."""
+        return self.turn.nonce or fresh_nonce()
+
+    def pause(self) -> None:
+        """Wait as the turn has waited for a model or a tool, until what came first in the recording has come."""
+        self.turn.stopped.set()
+        self.turn.go.wait()
+
+    def coming(self) -> Row | None:
+        """The next call of this thread's node."""
+        with self._lock:
+            calls = self._calls[self.turn.node_id]
+            return calls[0] if calls else None
+
+    def call(self, request: LlmRequest) -> Row:
+        """The recorded turn that answers ``request``."""
+        with self._lock:
+            calls = self._calls[self.turn.node_id]
+            row = calls.popleft() if calls else None
+        if row is None:
+            raise self.nothing(f"a call of {request.model}: {_beginning(request)}")
+        was, now = row["recorded"]["asked"], asked(request)
+        if was != now:
+            self.changed_lines[(row["node_id"], row["turn"])] = list(_changes(was, request))
+        return row
+
+    def batch(self, need: RunTools) -> Row:
+        """The recorded turn that answers a batch of tool calls."""
+        with self._lock:
+            batches = self._batches[self.turn.node_id]
+            row = batches.popleft() if batches else None
+        names = [call.name for call in need.calls]
+        if row is None or [call["name"] for call in row["recorded"]["calls"]] != names:
+            raise self.nothing(f"the tools {', '.join(names)}")
+        return row
+
+    def nothing(self, wanted: str) -> Postponed:
+        """This thread's node wants something that is not recorded: it gets no further."""
+        with self._lock:
+            self.stuck.setdefault(self.turn.node_id, wanted)
+        return Postponed(NEVER)
+
+
+class RecordedClient:
+    """Answers each node's calls with what was answered then. Knows no provider."""
+
+    def __init__(self, archive: Archive, script: Script, catalogue: Catalogue) -> None:
+        self._archive = archive
+        self._script = script
+        self._catalogue = catalogue
+        self._last: tuple[str, str] = ("scripted", "scripted")
+
+    def candidate(self, request: LlmRequest) -> Candidate:
+        row = self._script.coming()
+        if row is not None and row["recorded"].get("error", {}).get("kind") == ErrorKind.NOT_CONFIGURED:
+            raise error_of(self._script.call(request)["recorded"], None)
+        call = None if row is None else self._archive.calls.get((row["node_id"], row["turn"]))
+        provider, model = self._last if call is None else (call.provider, call.model)
+        self._last = (provider, model)
+        if provider not in self._catalogue.providers:
+            provider = "scripted"
+        found = self._catalogue.candidate(provider, model)
+        # Prices and limits as they were; but nobody is asked, so nobody needs to be protected.
+        return replace(found, provider=found.provider.model_copy(update={"wire": "scripted"}))
+
+    def complete(
+        self, request: LlmRequest, *, cancel: CancelToken | None = None, on_chunk: ChunkSink | None = None
+    ) -> LlmReply:
+        self._script.pause()
+        row = self._script.call(request)
+        call = self._archive.calls.get((row["node_id"], row["turn"]))
+        if "error" in row["recorded"]:
+            raise error_of(row["recorded"], call)
+        if call is None:
+            raise self._script.nothing(f"a call of {request.model}, which the ledger of the export does not have")
+        return reply_of(row["recorded"], call)
+
+
+class RecordedTools(Toolbox):
+    """Says what tools said then. Engines' own tools are pure and run again: what they do is this version's decision."""
+
+    def __init__(self, registry: Registry, script: Script) -> None:
+        super().__init__(registry, None, lambda tenant, project: ())
+        self._script = script
+
+    def run(
+        self,
+        need: RunTools,
+        process: ProcessView,
+        cancel: Cancel,
+        on_result: Callable[[int], None] = lambda index: None,
+    ) -> tuple[ToolResult, ...]:
+        self._script.pause()
+        said: list[Row | None] = self._script.batch(need)["recorded"]["results"]
+        own = tuple(call for call, result in zip(need.calls, said, strict=True) if result is None)
+        again = iter(super().run(replace(need, calls=own), process, cancel) if own else ())
+        return tuple(next(again) if result is None else result_of(result) for result in said)
+
+
+class NoGate(Gate):
+    """Lets every call through."""
+
+    def __init__(self) -> None: ...
+
+    def extend(self) -> None: ...
+
+
+class NoLessons(Lessons):
+    """Nothing is learned from calls that are not made; what a node has learned is in its row."""
+
+    def __init__(self) -> None: ...
+
+    def note(self, request: LlmRequest, candidate: Candidate, error: Any, step: StepDown) -> None: ...
+
+
+class Nowhere:
+    """The publisher and the background thread of a replay: turns are found in the tables, and nobody watches."""
+
+    def publish(self, turns: Iterable[Turn]) -> int:
+        return 0
+
+    def ensure_own_process(self) -> None: ...
+
+    def emit(self, root_id: UUID, event: dict[str, Any]) -> None: ...
+
+    def plan_changed(self, root_id: UUID, process_id: UUID, *, last: bool) -> None: ...
+
+    def deliver(self, delivery: Delivery) -> None: ...
+
+
+def _beginning(request: LlmRequest) -> str:
+    last = request.messages[-1].content if request.messages else ""
+    return json.dumps(shorten(last, LINE_CHARS), ensure_ascii=False)
+
+
+def _changes(was: Row, request: LlmRequest) -> Iterable[str]:
+    """What is new in a prompt, message by message."""
+    now = asked(request)
+    for name in ("model", "schema", "tools"):
+        if was.get(name) != now.get(name):
+            yield f"{name}: recorded {was.get(name)}, now {now.get(name)}"
+    if was.get("tools") == now.get("tools") and was.get("toolsDigest") != now.get("toolsDigest"):
+        yield "tools: the same names, with other descriptions or parameters"
+    for place, (message, new) in enumerate(zip(request.messages, now["messages"], strict=True), 1):
+        old = was["messages"][place - 1] if place <= len(was["messages"]) else None
+        if old is None:
+            yield f"message {place} ({message.role}): new, {len(message.content):,} characters"
+        elif old != new:
+            yield f"message {place} ({message.role}): recorded {old[1]:,} characters, now {len(message.content):,}"
+            yield from _new_lines(old[3], message.content)
+    if (gone := len(was["messages"]) - len(request.messages)) > 0:
+        yield f"{gone} messages more were recorded"
+
+
+def _new_lines(digests: str, text: str) -> Iterable[str]:
+    known = {digests[at : at + 4] for at in range(0, len(digests), 4)}
+    lines = text.split("\n")
+    new = [place for place, digest in enumerate(line_digests(text)) if digest not in known]
+    for place in new[:LINES_SHOWN]:
+        yield f"  line {place + 1} is new: {shorten(lines[place].strip(), LINE_CHARS)}"
+    if len(new) > LINES_SHOWN:
+        yield f"  and {len(new) - LINES_SHOWN} more lines are new"
+    elif not new:
+        yield "  no line is new: some were left out, or stand elsewhere"
