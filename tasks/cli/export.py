@@ -34,8 +34,10 @@ def export(identity: str, output: Path | None, as_json: bool) -> None:
         err().print(f"{given} is a sub-process: its top-level job {root} is exported", markup=False)
     pieces = exported(database, settings, root)
     if output is None:
+        stream = click.get_binary_stream("stdout")
         for piece in pieces:
-            click.echo(piece, nl=False)
+            stream.write(piece.encode())
+        stream.flush()
         return
     try:
         with output.open("w", encoding="utf-8") as file:

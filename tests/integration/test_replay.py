@@ -225,7 +225,7 @@ def test_turns_that_overlapped_see_what_they_saw(stage: Stage, again: Again) -> 
     process = submit_plan(rig, GOAL)
     rig.drain_in_threads(4, until=rig.all_closed)
     closed_plan(rig, process)
-    report = again(rig, process, prompts=False)
+    report = again(rig, process)
     same(report)
     assert report.nodes == 10
 
