@@ -34,10 +34,9 @@ def export(identity: str, output: Path | None, as_json: bool) -> None:
         err().print(f"{given} is a sub-process: its top-level job {root} is exported", markup=False)
     pieces = exported(database, settings, root)
     if output is None:
-        stream = click.get_binary_stream("stdout")
+        # An export is UTF-8 whatever the terminal is.
         for piece in pieces:
-            stream.write(piece.encode())
-        stream.flush()
+            click.echo(piece.encode(), nl=False)
         return
     try:
         with output.open("w", encoding="utf-8") as file:
