@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -272,10 +273,12 @@ def _brief(row: Row | None, names: tuple[str, ...]) -> Any:
 def _written(archive: Archive) -> dict[tuple[int, str, int], Row]:
     """By node, path, and how often the node had written there before."""
     found: dict[tuple[int, str, int], Row] = {}
+    before: Counter[tuple[int, str]] = Counter()
     for row in archive["document_versions"]:
         if row["node_id"] in archive.nodes:
-            place = sum(key[:2] == (row["node_id"], row["path"]) for key in found)
-            found[(row["node_id"], row["path"], place)] = row | {"content": _TIME.sub("TIME", row["content"])}
+            written = (row["node_id"], row["path"])
+            before[written] += 1
+            found[(*written, before[written])] = row | {"content": _TIME.sub("TIME", row["content"])}
     return found
 
 
