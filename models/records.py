@@ -321,6 +321,8 @@ class PlanView:
     """The question this node has asked."""
     answers: tuple[InboxItem, ...] = ()
     """The last questions of the process that were answered, oldest first, without ``payload``."""
+    snapshot: str = ""
+    """The database's word for what was visible (``pg_snapshot``): what a replay shows the node again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,6 +344,8 @@ class View:
     calls: tuple[CallResult, ...] = ()
     nonce: str = ""
     """A random token per claim, for fences around untrusted text."""
+    claimed_in: int = 0
+    """The transaction of the claim; 0 when the commit before has made it."""
     plan: PlanView | None = None
     """Only for engines that ask for it (``engines.base.PlanningEngine``)."""
     document: StoredDocument | None = None

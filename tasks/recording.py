@@ -4,6 +4,7 @@ A recording is one compressed JSON object, written by the turn's commit with the
 
 ============= ==========================================================================================================
 ``nonce``     the token of the claim's fences
+``claimedIn`` the transaction of the claim, 0 when the commit before has made it; ``snapshot``: what its plan has seen
 ``overdue``   true when the deadline had passed at the claim
 ``document``  ``{id, version}`` of the stored document in the view; ``model``: ``{modelId, version}`` of the model spec
 ``asked``     of a model call: ``model`` and for each message its role, length and digests (the prompt itself is not
@@ -134,7 +135,9 @@ def result_of(stored: Mapping[str, Any]) -> ToolResult:
 
 
 def _seen(view: View) -> dict[str, Any]:
-    found: dict[str, Any] = {"nonce": view.nonce}
+    found: dict[str, Any] = {"nonce": view.nonce, "claimedIn": view.claimed_in}
+    if view.plan is not None:
+        found["snapshot"] = view.plan.snapshot
     if view.process.overdue:
         found["overdue"] = True
     if view.document is not None:

@@ -47,7 +47,8 @@ SELECT c.id, c.parent_id, c.depth, c.order_key, c.kind, c.goal, c.status, c.phas
        root.deadline_at, coalesce(root.deadline_at <= now(), false), p.priority, p.trace_context, p.callback,
        CASE WHEN %(history)s > 0 THEN (
          SELECT jsonb_agg(jsonb_build_array(m.role, m.kind, m.content) ORDER BY m.id)
-           FROM (SELECT * FROM messages WHERE process_id = c.process_id ORDER BY id DESC LIMIT %(history)s) m) END
+           FROM (SELECT * FROM messages WHERE process_id = c.process_id ORDER BY id DESC LIMIT %(history)s) m) END,
+       pg_current_xact_id()::text::bigint
   FROM claimed c
   JOIN processes p ON p.id = c.process_id
   JOIN processes root ON root.id = p.root_id
@@ -240,7 +241,7 @@ def claim_turn(
     calls = _calls(database, node_id) if node.spawned_calls else ()
     return Claim(
         lease=Lease(node_id=node.id, turn=node.turn, fence=row[13], process_id=process.id, root_id=process.root_id),
-        view=View(node=node, process=process, messages=messages, calls=calls, nonce=nonce),
+        view=View(node=node, process=process, messages=messages, calls=calls, nonce=nonce, claimed_in=row[35]),
         reserved=Reservation(calls=row[14], tokens=row[15], cost_usd=float(row[16])),
     )
 

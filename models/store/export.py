@@ -2,12 +2,13 @@
 
 The text is an object: ``format`` (:data:`FORMAT`), ``version`` (:data:`VERSION`), ``root`` (the id of the top-level
 process), ``schemaRevision``, ``exportedAt``, and a list of rows for each table of :data:`COLUMNS`, whose keys are the
-table's columns. Times are ISO 8601, numerics are texts. Three things differ from the tables:
+table's columns. Times are ISO 8601, numerics are texts. Some things differ from the tables:
 
 * ``recorded`` of a phase record is the object of ``tasks.recording``, not its compressed form;
 * ``document_versions`` carry the ``tenant``, ``project``, ``path`` and ``mime`` of their documents. They are those that
   the tree wrote and those that its turns had in their views;
-* ``model_specs`` are likewise the versions written and those seen.
+* ``model_specs`` are likewise the versions written and those seen;
+* phase records and inbox items tell the transaction that wrote them last (``transaction``, the row's ``xmin``).
 
 What is in no list belongs to nobody's process, or is left out by name (:data:`LEFT_OUT`).
 """
@@ -15,7 +16,7 @@ What is in no list belongs to nobody's process, or is left out by name (:data:`L
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -108,7 +109,12 @@ _ROWS = {
     OR (t.model_id, t.version) IN (SELECT * FROM unnest(CAST(:models AS text[]), CAST(:model_versions AS int[]))))
  ORDER BY t.model_id, t.version""",
 }
-_PLACE = ("d.tenant", "d.project", "d.path", "d.mime")
+_MORE = {
+    "phase_records": {"transaction": "t.xmin::text::bigint"},
+    "inbox_items": {"transaction": "t.xmin::text::bigint"},
+    "document_versions": {name: f"d.{name}" for name in ("tenant", "project", "path", "mime")},
+}
+"""What a row tells besides its columns."""
 
 
 class Unknown(Exception):
@@ -174,18 +180,23 @@ class _Seen:
 
 
 def _rows(connection: Connection, table: str, root_id: UUID, seen: _Seen) -> Iterator[dict[str, Any]]:
-    columns = tuple(f"t.{name}" for name in COLUMNS[table]) + (_PLACE if table == "document_versions" else ())
+    columns = {name: f"t.{name}" for name in COLUMNS[table]} | _MORE.get(table, {})
     params: dict[str, Any] = {"root": root_id}
     if table in ("document_versions", "model_specs"):
         wanted = seen.params()
         params |= {name: values for name, values in wanted.items() if f":{name}" in _ROWS[table]}
     streaming = connection.execution_options(yield_per=ROWS_AT_ONCE)
-    for row in streaming.execute(text(f"SELECT {', '.join(columns)} {_ROWS[table]}"), params):
-        found = dict(zip((name.partition(".")[2] for name in columns), row, strict=True))
+    for row in streaming.execute(text(_select(table, columns.values())), params):
+        found = dict(zip(columns, row, strict=True))
         if table == "phase_records" and found["recorded"] is not None:
             found["recorded"] = unpacked(found["recorded"])
             seen.add(found["recorded"])
         yield found
+
+
+def _select(table: str, columns: Iterable[str]) -> str:
+    # Casts are no bind parameters of SQLAlchemy's.
+    return f"SELECT {', '.join(columns)} {_ROWS[table]}".replace("::", r"\:\:")
 
 
 def _dump(value: dict[str, Any]) -> str:

@@ -6,9 +6,10 @@ Never for a database that anything else uses: :func:`prepare` adds triggers to i
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 from uuid import UUID
 
@@ -18,8 +19,19 @@ from sqlalchemy import make_url, text
 
 from models.records import Turn
 from models.store.clean import Cleaner
-from models.store.database import Database, DatabaseUnavailable
+from models.store.database import Database, DatabaseUnavailable, Row
+from models.store.plan import PLAN
 from models.store.sweep import OPEN
+
+
+class Step(Enum):
+    """Where a turn may be held."""
+
+    VIEW = "view"
+    COMMIT = "commit"
+
+
+_COMMITS = "INSERT INTO phase_records"
 
 ROOM = 1_000_000
 """Ids of rows that the recording does not know begin so far above those it knows."""
@@ -100,6 +112,21 @@ VALUES (%(tenant)s, %(project)s, %(model_id)s, %(version)s, %(spec_version)s, %(
 ON CONFLICT DO NOTHING
 """
 _EXPIRE = "UPDATE inbox_items SET expires_at = now() WHERE id = %(item)s AND status = 'PENDING' RETURNING id"
+
+
+class SteppedDatabase(Database):
+    """A database that asks before a turn looks at its plan, and before it commits: whoever is asked may let it wait."""
+
+    def __init__(self, url: str, before: Callable[[Step], None], **options: Any) -> None:
+        super().__init__(url, **options)
+        self._before = before
+
+    def statement(self, sql: str, params: dict[str, Any]) -> list[Row]:
+        if sql is PLAN:
+            self._before(Step.VIEW)
+        elif _COMMITS in sql:
+            self._before(Step.COMMIT)
+        return super().statement(sql, params)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

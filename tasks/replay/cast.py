@@ -6,7 +6,7 @@ import json
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -18,6 +18,7 @@ from engines.structured.text import shorten
 from engines.tools.registry import Registry
 from models.records import ProcessView, Turn
 from models.store.processes import Delivery
+from models.store.scratch import Step
 from tasks.attempt import fresh_nonce
 from tasks.gate import Gate
 from tasks.heartbeat import Cancel
@@ -33,16 +34,60 @@ LINES_SHOWN: Final = 5
 LINE_CHARS: Final = 160
 
 
-@dataclass(slots=True)
 class OnStage:
-    """A turn that is replayed in a thread of its own. It stops where it once waited for somebody, until ``go``."""
+    """A turn that is replayed in a thread of its own, step by step: only one of all runs at any moment."""
 
-    node_id: int
-    nonce: str
-    stopped: threading.Event = field(default_factory=threading.Event)
-    """It waits, or has ended."""
-    go: threading.Event = field(default_factory=threading.Event)
-    failure: BaseException | None = None
+    def __init__(self, node_id: int, nonce: str, *, waits: bool = True) -> None:
+        """waits: it is held before each step; otherwise it runs to its end at once."""
+        self.node_id = node_id
+        self.nonce = nonce
+        self.next: Step | None = None
+        """What it is held before; ``None``: it has not begun, or has ended."""
+        self.failure: BaseException | None = None
+        self._waits = waits
+        self._held = threading.Event()
+        self._go = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, work: Callable[[], object]) -> None:
+        """Run it in a thread until it is held or has ended."""
+
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:
+                self.failure = error
+            finally:
+                self.next = None
+                self._held.set()
+
+        self._thread = threading.Thread(target=run, name=f"replay-{self.node_id}")
+        self._thread.start()
+        self._held.wait()
+
+    def go_on(self) -> None:
+        """To its next step, or its end."""
+        self._held.clear()
+        self._go.set()
+        self._held.wait()
+
+    def end(self) -> None:
+        """To its end. What it raised is raised."""
+        while self.next is not None:
+            self.go_on()
+        if self._thread is not None:
+            self._thread.join()
+        if self.failure is not None:
+            raise self.failure
+
+    def hold(self, step: Step) -> None:
+        """Called in its own thread: wait before ``step``."""
+        if not self._waits:
+            return
+        self.next = step
+        self._held.set()
+        self._go.wait()
+        self._go.clear()
 
 
 class Script:
@@ -78,10 +123,11 @@ class Script:
         """The token of the claim that this thread makes."""
         return self.turn.nonce or fresh_nonce()
 
-    def pause(self) -> None:
-        """Wait as the turn has waited for a model or a tool, until what came first in the recording has come."""
-        self.turn.stopped.set()
-        self.turn.go.wait()
+    def before(self, step: Step) -> None:
+        """This thread's turn is about to do ``step``. Threads that play no turn just go on."""
+        turn: OnStage | None = getattr(self._local, "turn", None)
+        if turn is not None:
+            turn.hold(step)
 
     def coming(self) -> Row | None:
         """The next call of this thread's node."""
@@ -143,7 +189,6 @@ class RecordedClient:
     def complete(
         self, request: LlmRequest, *, cancel: CancelToken | None = None, on_chunk: ChunkSink | None = None
     ) -> LlmReply:
-        self._script.pause()
         row = self._script.call(request)
         call = self._archive.calls.get((row["node_id"], row["turn"]))
         if "error" in row["recorded"]:
@@ -167,7 +212,6 @@ class RecordedTools(Toolbox):
         cancel: Cancel,
         on_result: Callable[[int], None] = lambda index: None,
     ) -> tuple[ToolResult, ...]:
-        self._script.pause()
         said: list[Row | None] = self._script.batch(need)["recorded"]["results"]
         own = tuple(call for call, result in zip(need.calls, said, strict=True) if result is None)
         again = iter(super().run(replace(need, calls=own), process, cancel) if own else ())

@@ -1,18 +1,15 @@
 """Runs an exported process again: the real store, runner and engines, with the recording in place of the world.
 
-Turns begin and end in the order in which they once began and ended. Several that overlapped overlap again, so each sees
-of its tree what it saw then; still only one of them runs at any moment. What came from people, from outside and from
-the clock comes at its place among them.
+Turns are claimed, look at their plan and commit in the order in which they once did (``timeline``). Several that
+overlapped overlap again, so each sees of its tree what it saw then; still only one of them runs at any moment. What
+people, the world and the clock did comes at its place among them.
 """
 
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from enum import IntEnum
 from typing import Any, Final, assert_never, cast
 from uuid import UUID
 
@@ -21,44 +18,23 @@ from engines.llm.catalogue import Catalogue
 from engines.tools.registry import Registry
 from models.records import CloseReason, ItemStatus, Limits, NewProcess
 from models.store import inbox, processes, scratch, sweep
-from models.store.database import Database
 from models.store.export import exported
 from models.store.processes import Closing
+from models.store.scratch import Step
 from tasks.closing import wrapper_of
 from tasks.heartbeat import Heartbeat
 from tasks.progress import Background
 from tasks.publish import Publisher
 from tasks.replay.archive import Archive, Row
 from tasks.replay.cast import NoGate, NoLessons, Nowhere, OnStage, RecordedClient, RecordedTools, Script
+from tasks.replay.timeline import Moment, What, moments
 from tasks.runner import OVERDUE, TurnRunner
 
 LEASE_SECONDS = 86_400.0
 BATCH = 1_000
 MORE_TURNS = 1_000
 """Turns beyond the recorded ones after which a replay is ended."""
-
-
 _LOST: Final = re.compile(r"(\d+) workers were lost")
-
-
-class What(IntEnum):
-    """What happens at one moment of a recording; of several at the same one, in this order."""
-
-    COMMIT = 0
-    ANSWER = 1
-    STOP = 2
-    START = 3
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Moment:
-    """Something that happened, to a turn, a question or a process (``key``)."""
-
-    at: datetime
-    what: What
-    node_id: int
-    turn: int
-    process_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,58 +46,29 @@ class Replayed:
     changed_lines: Mapping[tuple[int, int], list[str]]
 
 
-def moments(archive: Archive) -> list[Moment]:
-    """Everything that happened, in order."""
-    return sorted((*_turns(archive), *_answers(archive), *_stops(archive)))
-
-
-def _turns(archive: Archive) -> Iterator[Moment]:
-    for row in archive["phase_records"]:
-        ended = datetime.fromisoformat(row["created_at"])
-        began = min(datetime.fromisoformat(row["started_at"] or row["created_at"]), ended)
-        yield Moment(began, What.START, row["node_id"], row["turn"])
-        yield Moment(ended, What.COMMIT, row["node_id"], row["turn"])
-
-
-def _answers(archive: Archive) -> Iterator[Moment]:
-    for row in archive["inbox_items"]:
-        by_turn = any(each["created_at"] == row["answered_at"] for each in archive.turns.get(row["node_id"], ()))
-        # The engine's own resolutions are decisions, and the end of a process dismisses its questions by itself.
-        if row["answered_at"] is not None and row["resolved_by"] in ("USER", "EXPIRY") and not by_turn:
-            yield Moment(datetime.fromisoformat(row["answered_at"]), What.ANSWER, row["node_id"], 0)
-
-
-def _stops(archive: Archive) -> Iterator[Moment]:
-    """Processes closed over the head of their engine: no turn of their root closed them."""
-    for node in archive["nodes"]:
-        process = archive.processes[node["process_id"]]
-        if node["parent_id"] is None and process["closed_at"] is not None:
-            closed = datetime.fromisoformat(process["closed_at"])
-            if all(row["created_at"] != process["closed_at"] for row in archive.turns.get(node["id"], ())):
-                yield Moment(closed, What.STOP, node["id"], 0, process["id"])
-
-
 class Player:
-    """One replay of one archive. ``database`` is empty, migrated, and thrown away afterwards."""
+    """One replay of one archive, in a database that is empty, migrated, and thrown away afterwards."""
 
     def __init__(
         self,
         archive: Archive,
-        database: Database,
+        database_url: str,
         *,
         engines: Mapping[str, Engine],
         tools: Registry,
         catalogue: Catalogue,
     ) -> None:
         self._archive = archive
-        self._database = database
         self._engines = engines
         self._script = Script(archive)
-        self._heartbeat = Heartbeat(database, lease_seconds=LEASE_SECONDS)
-        self._on_stage: dict[int, tuple[OnStage, threading.Thread]] = {}
+        self._database = scratch.SteppedDatabase(
+            database_url, self._script.before, pool_size=4, name="vancetope-replay"
+        )
+        self._heartbeat = Heartbeat(self._database, lease_seconds=LEASE_SECONDS)
+        self._on_stage: dict[int, OnStage] = {}
         nowhere = Nowhere()
         self._runner = TurnRunner(
-            database=database,
+            database=self._database,
             engines=engines,
             client=RecordedClient(archive, self._script, catalogue),
             heartbeat=self._heartbeat,
@@ -141,12 +88,12 @@ class Player:
             for moment in moments(self._archive):
                 self._happen(moment)
             self._go_on()
+            text = "".join(exported(self._database, UUID(self._archive.root)))
         finally:
-            for turn, thread in self._on_stage.values():
-                turn.go.set()
-                thread.join()
+            for turn in self._on_stage.values():
+                turn.end()
             self._heartbeat.close()
-        text = "".join(exported(self._database, UUID(self._archive.root)))
+            self._database.dispose()
         return Replayed(
             archive=Archive.parse(text, "the replay"),
             stuck=self._script.stuck,
@@ -184,19 +131,23 @@ class Player:
 
     def _happen(self, moment: Moment) -> None:
         match moment.what:
-            case What.START:
-                self._start(moment)
+            case What.CLAIM:
+                self._claim(moment)
+            case What.VIEW:
+                turn = self._on_stage.get(moment.node_id)
+                if turn is not None and turn.next is Step.VIEW:
+                    turn.go_on()
             case What.COMMIT:
-                self._let_go(moment.node_id)
+                self._end(moment.node_id)
             case What.ANSWER:
                 self._answer(moment.node_id)
             case What.STOP:
-                self._stop(moment)
+                self._stop(moment.node_id)
             case _:
                 assert_never(moment.what)
 
-    def _start(self, moment: Moment) -> None:
-        """Begin the node's next turn; it runs until it waits for a model or a tool, or to its end."""
+    def _claim(self, moment: Moment) -> None:
+        """Begin the node's next turn, whatever its number is here."""
         node_id = moment.node_id
         state = scratch.node_state(self._database, node_id)
         if state is None or node_id in self._on_stage or node_id in self._script.stuck:
@@ -210,41 +161,20 @@ class Player:
         lost = _LOST.match(recording.get("abandoned", ""))
         parked = overdue or "abandoned" in recording
         scratch.make_due(self._database, node_id, parked=parked, losses=int(lost[1]) if lost else 0)
-        self._run(OnStage(node_id, recording["nonce"]), waits=True)
+        self._begin(OnStage(node_id, recording["nonce"]), state.engine, state.turn)
 
-    def _run(self, turn: OnStage, *, waits: bool) -> None:
-        state = scratch.node_state(self._database, turn.node_id)
-        if state is None:
-            return
-        number, engine = state.turn, state.engine
-
+    def _begin(self, turn: OnStage, engine: str, number: int) -> None:
         def play() -> None:
             self._script.enter(turn)
-            try:
-                self._runner.run(engine, turn.node_id, number)
-            except BaseException as error:
-                turn.failure = error
-            finally:
-                turn.stopped.set()
+            self._runner.run(engine, turn.node_id, number)
 
-        if not waits:
-            turn.go.set()
-        thread = threading.Thread(target=play, name=f"replay-{turn.node_id}")
-        self._on_stage[turn.node_id] = (turn, thread)
-        thread.start()
-        turn.stopped.wait()
-        if not waits:
-            self._let_go(turn.node_id)
+        self._on_stage[turn.node_id] = turn
+        turn.begin(play)
 
-    def _let_go(self, node_id: int) -> None:
-        """What the turn waits for has come: it goes on to its end."""
-        turn, thread = self._on_stage.pop(node_id, (None, None))
-        if turn is None or thread is None:
-            return
-        turn.go.set()
-        thread.join()
-        if turn.failure is not None:
-            raise turn.failure
+    def _end(self, node_id: int) -> None:
+        turn = self._on_stage.pop(node_id, None)
+        if turn is not None:
+            turn.end()
 
     def _answer(self, node_id: int) -> None:
         item = next(row for row in self._archive["inbox_items"] if row["node_id"] == node_id)
@@ -258,10 +188,11 @@ class Player:
                 scratch.run_out(self._database, item["id"])
                 inbox.expire(self._database, batch=BATCH)
 
-    def _stop(self, moment: Moment) -> None:
-        process = self._archive.processes[moment.process_id]
-        result = next(row for row in self._archive["results"] if row["process_id"] == moment.process_id)["wrapper"]
-        failure = self._archive.nodes[moment.node_id]["failure"] or "stopped"
+    def _stop(self, root_node: int) -> None:
+        node = self._archive.nodes[root_node]
+        process = self._archive.processes[node["process_id"]]
+        result = next(row for row in self._archive["results"] if row["process_id"] == process["id"])["wrapper"]
+        failure = node["failure"] or "stopped"
         close = processes.stop if process["close_reason"] == CloseReason.STOPPED else processes.fail_process
 
         def wrapper(closing: Closing) -> dict[str, Any]:
@@ -270,7 +201,7 @@ class Player:
                 engine, closing.cursor, error=result.get("error", "stopped"), message=result.get("message", failure)
             )
 
-        close(self._database, UUID(moment.process_id), wrapper, failure=failure)
+        close(self._database, UUID(process["id"]), wrapper, failure=failure)
 
     def _lay_out(self, recording: Row) -> None:
         """The document and the model spec that the turn saw, unless the process wrote them itself."""
@@ -302,4 +233,5 @@ class Player:
             if left is None:
                 return
             scratch.make_due(self._database, left.node_id, parked=False)
-            self._run(OnStage(left.node_id, ""), waits=False)
+            self._begin(OnStage(left.node_id, "", waits=False), left.engine, left.turn)
+            self._end(left.node_id)

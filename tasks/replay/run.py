@@ -12,7 +12,6 @@ from engines.llm.catalogue import Catalogue
 from engines.tools.registry import Registry, bundled_tools, installed_tools, internal_tools
 from engines.valem.jsonata.evaluation import Evaluator
 from models.store import scratch
-from models.store.database import Database
 from tasks.dev import migrate
 from tasks.dev.postgres import Postgres
 from tasks.expressions.guarded import guarded_evaluator
@@ -55,11 +54,7 @@ def replay(archive: Archive, database_url: str, settings: Settings, *, evaluator
     engines = load_engines(settings.engines, tools.specs())
     archive.check(engines)
     catalogue = Catalogue.load(settings.catalogue_file)
-    database = Database(database_url, pool_size=4, name="vancetope-replay")
-    try:
-        return Player(archive, database, engines=engines, tools=tools, catalogue=catalogue).play()
-    finally:
-        database.dispose()
+    return Player(archive, database_url, engines=engines, tools=tools, catalogue=catalogue).play()
 
 
 def _tools(archive: Archive, evaluator: Evaluator) -> Registry:

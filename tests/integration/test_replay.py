@@ -220,14 +220,38 @@ def test_a_plan_with_everything_in_it_decides_the_same(stage: Stage, recipes: Pa
     assert report.nodes == value(rig.database, "SELECT count(*) FROM nodes")
 
 
-def test_turns_that_overlapped_see_what_they_saw(stage: Stage, again: Again) -> None:
-    rig, _ = stage(plays({(GOAL, "SCOPE"): subtasks(*"ABCDEF"), ("C", "SCOPE"): subtasks("C1", "C2", "C3")}))
-    process = submit_plan(rig, GOAL)
+def storm(stage: Stage, recipes: Path, burst: int) -> tuple[Rig, UUID]:
+    """A plan whose nodes were at work in several threads at once, with a model that answers within milliseconds."""
+    script: dict[tuple[str, str], Any] = {(GOAL, "SCOPE"): subtasks(*(f"T{n}" for n in range(12)))}
+    for n in range(12):
+        script[(f"T{n}", "SCOPE")] = call("web-research", f"look {n}") if n % 2 else subtasks(f"T{n}-1", f"T{n}-2")
+        script[(f"look {n}", "ANSWER")] = {"text": f"found {n}"}
+    rig, _ = stage(plays(script), burst=burst, pool_size=8)
+    process = submit_plan(
+        rig, GOAL, recipes=recipes, availableRecipes=["web-research"], defaultExecutionMode="PARALLEL",
+        maxParallelNodes=5,
+    )  # fmt: skip
     rig.drain_in_threads(4, until=rig.all_closed)
     closed_plan(rig, process)
+    return rig, process
+
+
+@pytest.mark.parametrize("burst", [1, 8])
+def test_turns_that_overlapped_see_what_they_saw(stage: Stage, recipes: Path, again: Again, burst: int) -> None:
+    rig, process = storm(stage, recipes, burst)
     report = again(rig, process)
     same(report)
-    assert report.nodes == 10
+    assert (report.processes, report.nodes) == (7, 31)
+
+
+def test_without_transactions_the_times_give_the_order(stage: Stage, recipes: Path, again: Again) -> None:
+    rig, process = storm(stage, recipes, 1)
+
+    def restored(found: dict[str, Any]) -> None:
+        for row in (*found["phase_records"], *found["inbox_items"]):
+            row["transaction"] = 7
+
+    same(again(rig, process, change=restored, prompts=False))
 
 
 def test_questions_that_nobody_answers_run_out_again(stage: Stage, again: Again) -> None:
