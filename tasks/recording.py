@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
@@ -84,9 +85,10 @@ def asked(request: LlmRequest) -> dict[str, Any]:
     return found
 
 
-def line_digests(text: str) -> list[str]:
+def line_digests(text: str) -> str:
     """Four characters for each line: which lines of a later text are new follows from them."""
-    return [f"{zlib.crc32(line.encode('utf-8', 'replace')) & 0xFFFF:04x}" for line in text.split("\n")]
+    lines = text.encode("utf-8", "replace").split(b"\n")
+    return struct.pack(f">{len(lines)}H", *(zlib.crc32(line) & 0xFFFF for line in lines)).hex()
 
 
 def reply_of(recording: Mapping[str, Any], call: CallRecord) -> LlmReply:
@@ -208,7 +210,7 @@ def _result(result: ToolResult) -> dict[str, Any]:
 def _message(message: Message) -> list[Any]:
     # A message's calls are replies of before: their ids and arguments are in the recordings of those turns.
     text = message.content
-    return [message.role, len(text), _digest(text), "".join(line_digests(text))]
+    return [message.role, len(text), _digest(text), line_digests(text)]
 
 
 def _beginning(call: ToolCall) -> str:

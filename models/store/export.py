@@ -15,7 +15,6 @@ What is in no list belongs to nobody's process, or is left out by name (:data:`L
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from decimal import Decimal
@@ -25,7 +24,7 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 from models.store.database import Database
-from models.store.recordings import unpacked
+from models.store.recordings import json_text, unpacked
 
 FORMAT = "vancetope-export"
 VERSION = 1
@@ -200,7 +199,7 @@ def _select(table: str, columns: Iterable[str]) -> str:
 
 
 def _dump(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    return json_text(value, default=_plain)
 
 
 def _plain(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _LEVEL = 3
@@ -12,8 +12,17 @@ _LEVEL = 3
 
 def packed(recording: Mapping[str, Any]) -> bytes:
     """As it is stored."""
-    text = json.dumps(recording, ensure_ascii=False, separators=(",", ":"))
-    return zlib.compress(text.encode("utf-8", "replace"), _LEVEL)
+    return zlib.compress(json_text(recording).encode(), _LEVEL)
+
+
+def json_text(value: object, *, default: Callable[[object], str] | None = None) -> str:
+    """JSON that UTF-8 can carry: where a model wrote half a surrogate pair, everything beyond ASCII is escaped."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=default)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = json.dumps(value, separators=(",", ":"), default=default)
+    return text
 
 
 def unpacked(stored: bytes) -> dict[str, Any]:

@@ -275,8 +275,9 @@ def _changes(was: Row, request: LlmRequest) -> Iterable[str]:
 
 def _new_lines(digests: str, text: str) -> Iterable[str]:
     known = {digests[at : at + 4] for at in range(0, len(digests), 4)}
+    now = line_digests(text)
     lines = text.split("\n")
-    new = [place for place, digest in enumerate(line_digests(text)) if digest not in known]
+    new = [place for place in range(len(lines)) if now[4 * place : 4 * place + 4] not in known]
     for place in new[:LINES_SHOWN]:
         yield f"  line {place + 1} is new: {shorten(lines[place].strip(), LINE_CHARS)}"
     if len(new) > LINES_SHOWN:

@@ -150,6 +150,10 @@ def test_a_job_that_was_stopped_or_lost_its_workers_is_replayed(rig: Rig, again:
     same(again(rig, poisoned))
 
 
+def test_what_cannot_be_stored_is_replaced_in_the_same_way(rig: Rig, again: Again) -> None:
+    same(again(rig, jeltz(rig, {"n": "a\x00b"}, 'no \ud800 JSON \x00 "', {"n": 3, "more": "\ud800 ü \x00"})))
+
+
 @pytest.fixture
 def recipes(tmp_path: Path) -> Path:
     folder = tmp_path / "recipes"
@@ -314,6 +318,25 @@ def test_tools_say_what_they_said_and_reach_out_to_nobody(database_url: str, aga
         same(report)
         assert search.asked == ["towers", "heights"] or search.asked == ["heights", "towers"]
         assert report.calls == 3
+
+
+def test_queries_of_a_called_process_are_processes_again(stage: Stage, again: Again) -> None:
+    def play(phase: str, goal: str, request: LlmRequest) -> Any:
+        if goal == "what is n?":
+            return {"n": 7}
+        if goal == "Measure it.":
+            asked = any(message.role == "tool" for message in request.messages)
+            query = ("structured_query", {"prompt": "what is n?", "schema": SCHEMA})
+            return "It is 7." if asked else using(query, ("doc_list", {}))
+        return call("ford", "Measure it.") if phase == "SCOPE" else straight("n is 7")(phase)
+
+    rig, _ = stage(play)
+    process = submit_plan(rig, GOAL, availableRecipes=["ford"])
+    rig.drain()
+    closed_plan(rig, process)
+    report = again(rig, process)
+    same(report)
+    assert report.processes == 3
 
 
 def test_a_design_that_was_corrected_is_replayed(stage: Stage, again: Again) -> None:
