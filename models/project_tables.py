@@ -8,6 +8,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     DateTime,
+    Float,
     ForeignKey,
     Identity,
     Index,
@@ -92,6 +93,18 @@ api_tokens = Table(
     CheckConstraint("octet_length(secret_sha256) = 32", name="secret"),
     UniqueConstraint("secret_sha256"),
     Index("api_tokens_tenant_name_idx", "tenant", "name", unique=True, postgresql_where=text("revoked_at IS NULL")),
+)
+
+retention_policies = Table(
+    "retention_policies",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    # In days since a process was closed; NULL: for ever.
+    Column("keep_days", Float),
+    Column("artifacts_days", Float),
+    Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    CheckConstraint("keep_days > 0 AND artifacts_days > 0", name="positive"),
+    CheckConstraint("artifacts_days <= keep_days", name="order"),
 )
 
 dead_letters = Table(

@@ -318,10 +318,10 @@ class PlanView:
     """Ids from the root to the node; their rows have whole goals."""
     children: tuple[ChildRow, ...] = ()
     history: tuple[PhaseRow, ...] = ()
-    question: InboxItem | None = None
-    """The question this node has asked."""
+    question: InboxItem | None = None  # the one this node has asked
     answers: tuple[InboxItem, ...] = ()
     """The last questions of the process that were answered, oldest first, without ``payload``."""
+    snapshot: str = ""  # the database's word for what was visible (pg_snapshot): what a replay shows the node again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,6 +343,7 @@ class View:
     calls: tuple[CallResult, ...] = ()
     nonce: str = ""
     """A random token per claim, for fences around untrusted text."""
+    claimed_in: int = 0  # the transaction of the claim; 0 when the commit before has made it
     plan: PlanView | None = None
     """Only for engines that ask for it (``engines.base.PlanningEngine``)."""
     document: StoredDocument | None = None
@@ -391,8 +392,7 @@ class NewProcess:
     owner: str | None = None
     priority: int = BROKER_PRIORITY[Priority.NORMAL]
     limits: Limits = field(default_factory=Limits)
-    batch_seconds: float | None = None
-    """In the batch lane, for so long from submission; ``None``: in the normal lane."""
+    batch_seconds: float | None = None  # in the batch lane, for so long from submission; None: in the normal lane
     callback: dict[str, Any] | None = None
     trace_context: dict[str, str] = field(default_factory=dict)
     first_phase: str = "START"

@@ -19,6 +19,7 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
+    LargeBinary,
     Numeric,
     SmallInteger,
     Table,
@@ -36,6 +37,9 @@ __all__ = ["batch_tables", "metadata", "project_tables", "webhook_tables"]
 
 # Rows of the hot tables are updated several times each; free room in the page keeps the new version beside the old one.
 _HOT: dict[str, Any] = {"postgresql_with": {"fillfactor": "75", "autovacuum_vacuum_scale_factor": "0.02"}}
+
+HANDED_OVER = "status = 'CLOSED' AND parent_node_id IS NULL AND delivered_at IS NOT NULL"
+"""Which processes retention looks at: the words of its indexes."""
 
 processes = Table(
     "processes",
@@ -81,6 +85,8 @@ processes = Table(
     Column("delivered_at", DateTime(timezone=True)),
     Column("delivery_attempts", Integer, nullable=False, server_default=text("0")),
     Column("deliver_at", DateTime(timezone=True)),
+    # When retention took the texts of its nodes away (models.store.retention).
+    Column("artifacts_removed_at", DateTime(timezone=True)),
     CheckConstraint("status IN ('INIT', 'RUNNING', 'BLOCKED', 'SUSPENDED', 'CLOSED')", name="status"),
     CheckConstraint(
         "(status = 'CLOSED') = (closed_at IS NOT NULL) AND (status = 'CLOSED') = (close_reason IS NOT NULL)",
@@ -109,6 +115,13 @@ processes = Table(
         "processes_deadline_idx",
         "deadline_at",
         postgresql_where=text("deadline_at IS NOT NULL AND status <> 'CLOSED'"),
+    ),
+    Index("processes_retention_idx", "tenant", "closed_at", postgresql_where=text(HANDED_OVER)),
+    Index(
+        "processes_artifacts_idx",
+        "tenant",
+        "closed_at",
+        postgresql_where=text(f"{HANDED_OVER} AND artifacts_removed_at IS NULL"),
     ),
     **_HOT,
 )
@@ -241,6 +254,8 @@ phase_records = Table(
     Column("replaced_characters", Integer, nullable=False, server_default=text("0")),
     # Why a call of a job in the batch lane was made in the normal one.
     Column("lane_note", Text),
+    # What the turn got from outside (tasks.recording): JSON, compressed. Read by export and replay only.
+    Column("recorded", LargeBinary),
     Column("started_at", DateTime(timezone=True)),
     created_at(),
 )

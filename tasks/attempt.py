@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from engines.base import Engine, Outcome
+from engines.base import Engine, Need, Outcome
 from engines.llm.base import LlmClient, LlmRequest
 from engines.llm.catalogue import Candidate
 from models.records import CallRecord, View
 from models.store.claim import Claim, Keep
 from tasks.heartbeat import Cancel
 from tasks.observe import Watch
+
+
+def fresh_nonce() -> str:
+    """The token of a claim's fences: nobody who wrote a text before can know it."""
+    return secrets.token_hex(4)
 
 
 class Client(LlmClient, Protocol):
@@ -32,8 +38,10 @@ class Attempt:
     """Who answers a call: the providers, or a batch that has."""
     call: CallRecord | None = None
     """The call made, for the ledger."""
+    need: Need | None = None
+    """What the engine asked for."""
     outcome: Outcome | None = None
-    """What the engine decided about last."""
+    """What came of it: what the engine decided about last, or the failure after which the call is made again."""
     keep: Keep | None = None
     """Set when the node's next turn is to follow at once in the same task."""
     lane_note: str | None = None

@@ -35,6 +35,16 @@ def nothing_paid(what: str) -> Iterator[None]:
         raise Postponed(1.0) from error
 
 
+def given_up(node: NodeView, *, losses: int, crashes: int) -> str | None:
+    """Why the turn is given up instead of tried again, or ``None``. The numbers: how many of each are enough."""
+    if node.losses >= losses:
+        return f"{node.losses} workers were lost while they ran this turn"
+    crashed = node.transport.get("crashes", 0)
+    if crashed >= crashes:
+        return f"the engine failed {crashed} times on this turn: {node.transport.get('crash', '')}"
+    return None
+
+
 def called_again(
     node: NodeView, attempt: int, error: LlmError, counts: FailureCounts, step: RetryIn | StepDown
 ) -> Transition:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import random
-import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -38,7 +37,7 @@ from models.transition import Transition
 from tasks import faults
 from tasks.accounting import estimate, failed_call, finished_call, learned
 from tasks.announce import announce
-from tasks.attempt import Attempt, Client
+from tasks.attempt import Attempt, Client, fresh_nonce
 from tasks.closing import wrapper_of
 from tasks.gate import Gate, Permit
 from tasks.heartbeat import Heartbeat
@@ -48,7 +47,8 @@ from tasks.logs import bound
 from tasks.observe import NOBODY, Observer
 from tasks.progress import Background, Chunks
 from tasks.publish import Publisher
-from tasks.retry import Postponed, called_again, crashed_again, nothing_paid
+from tasks.recording import recorded
+from tasks.retry import Postponed, called_again, crashed_again, given_up, nothing_paid
 from tasks.surroundings import look_around
 from tasks.toolbox import NO_TOOLS, Toolbox
 
@@ -84,6 +84,7 @@ class TurnRunner:
         burst_seconds: float = 10.0,
         commit_patience_seconds: float = 120.0,
         clock: Callable[[], float] = time.monotonic,
+        nonce: Callable[[], str] = fresh_nonce,
     ) -> None:
         self._database = database
         self._engines = engines
@@ -101,6 +102,7 @@ class TurnRunner:
         self._burst_seconds = burst_seconds
         self._patience = commit_patience_seconds
         self._clock = clock
+        self._nonce = nonce
 
     def run(self, engine_name: str, node_id: int, turn: int) -> int:
         """Run the turn if it is still due, and with ``burst`` > 1 the node's next ones. Returns how many were run."""
@@ -125,7 +127,7 @@ class TurnRunner:
                 owner=self._heartbeat.owner,
                 lease_seconds=self._lease_seconds,
                 history=self._engines[engine_name].history,
-                nonce=secrets.token_hex(4),
+                nonce=self._nonce(),
             )
         except DatabaseUnavailable as error:
             log.warning("turn not claimed, the sweeper brings it back", extra={"node": node_id, "error": str(error)})
@@ -176,7 +178,7 @@ class TurnRunner:
         """The commit may lease the next turn, unless its view needs the history: that is the claim's to read."""
         if engine.history > 0:
             return None
-        return Keep(owner=self._heartbeat.owner, lease_seconds=self._lease_seconds, nonce=secrets.token_hex(4))
+        return Keep(owner=self._heartbeat.owner, lease_seconds=self._lease_seconds, nonce=self._nonce())
 
     # -- from the view to a transition -----------------------------------------------------------------------------
 
@@ -186,14 +188,9 @@ class TurnRunner:
         try:
             self._look_around(attempt)
             view = attempt.view
-            if view.node.losses >= MAX_LOSSES:
-                why = f"{view.node.losses} workers were lost while they ran this turn"
-                return engine.decide(view, Abandoned(why=why))
-            crashes = view.node.transport.get("crashes", 0)
-            if crashes >= MAX_CRASHES:
-                why = f"the engine failed {crashes} times on this turn: {view.node.transport.get('crash', '')}"
-                return engine.decide(view, Abandoned(why=why))
-            need = engine.prepare(view)
+            if (why := given_up(view.node, losses=MAX_LOSSES, crashes=MAX_CRASHES)) is not None:
+                return self._decide(attempt, Abandoned(why=why))
+            attempt.need = need = engine.prepare(view)
             match need:
                 case Decided():
                     return need.transition
@@ -329,8 +326,9 @@ class TurnRunner:
             attempt.call = failed_call(error, need.attempt)
         what = {"kind": error.kind.value, "provider": error.provider, "next": type(step).__name__}
         log.info("call failed", extra=what)
+        attempt.outcome = ModelFailed(error=error)
         if isinstance(step, GiveUp):
-            return self._decide(attempt, ModelFailed(error=error))
+            return self._decide(attempt, attempt.outcome)
         if isinstance(step, StepDown) and sent is not None:
             self._lessons.note(*sent, error, step)
         return called_again(node, need.attempt, error, counts, step)
@@ -378,6 +376,7 @@ class TurnRunner:
                     call=attempt.record,
                     elapsed_seconds=elapsed,
                     keep=attempt.keep,
+                    recorded=recorded(attempt, self._toolbox.registry.internal),
                 )
             except TreeFull as error:
                 full, no_room = full + 1, error

@@ -13,6 +13,7 @@ from pydantic import Field, IPvAnyNetwork, SecretStr, ValidationError, Validatio
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from engines.llm.config import LlmConfig
+from models.ages import Ages
 
 PREFIX = "VANCETOPE_"
 # Read by others (the tests, the drill's fault points, the embedded stack), so known without being a field.
@@ -57,7 +58,10 @@ class Settings(BaseSettings):
     sweep_seconds: Seconds = 1.0
     sweep_batch: Annotated[int, Field(ge=1, le=10000)] = 500
     retention_days: Annotated[float, Field(gt=0, le=36_500)] | None = None
-    """Processes are deleted so long after they were closed, once their result was handed over. Unset: never."""
+    """Processes are deleted so long after they were closed, once their result was handed over. Unset: never. This and
+    the next are for tenants without a policy of their own (`vancetope retention`)."""
+    retention_artifacts_days: Annotated[float, Field(gt=0, le=36_500)] | None = None
+    """The texts of nodes (artifacts, messages, recorded replies) go so long after it was closed. Unset: with it."""
     commit_patience_seconds: Seconds = 120.0
     """How long a worker keeps trying to commit a paid reply while PostgreSQL is away."""
 
@@ -161,6 +165,14 @@ class Settings(BaseSettings):
             raise ValueError(f"there is no folder {value}")
         return value
 
+    @field_validator("retention_artifacts_days")
+    @classmethod
+    def _no_longer_than_the_process(cls, value: float | None, info: ValidationInfo) -> float | None:
+        keep = info.data.get("retention_days")
+        if value is not None and keep is not None and value > keep:
+            raise ValueError(f"must be at most VANCETOPE_RETENTION_DAYS, {keep:g}: texts cannot outlive their process")
+        return value
+
     @field_validator("search_url")
     @classmethod
     def _with_query(cls, value: str | None) -> str | None:
@@ -237,6 +249,10 @@ class Settings(BaseSettings):
             scripted_path=self.scripted_file,
             catalogue_path=self.catalogue_file,
         )
+
+    def retention(self) -> Ages:
+        """How long processes of tenants without a policy of their own are kept."""
+        return Ages(keep=self.retention_days, artifacts=self.retention_artifacts_days)
 
     def secrets(self) -> tuple[str, ...]:
         """Every secret value, for the redacting log filter."""

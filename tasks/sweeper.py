@@ -14,8 +14,9 @@ from uuid import UUID
 import redis
 
 from engines.base import Engine
+from models.ages import Ages
 from models.records import CloseReason, Turn
-from models.store import inbox, sweep
+from models.store import inbox, retention, sweep
 from models.store.database import Database, DatabaseUnavailable
 from models.store.processes import Closing, fail_process, stop, undelivered
 from tasks import faults
@@ -32,13 +33,18 @@ SWEPT_KEY = "vancetope:swept"
 LOST_AGE_SECONDS = 2.0
 """A due turn whose queue is empty is taken for lost after this long."""
 
-PRUNE_BATCH = 50
-"""Processes deleted by one sweep: each may own a large tree."""
-PRUNE_SECONDS = 60.0
+RETENTION_SECONDS = 60.0
+"""How often retention looks for more once nothing was left."""
+
+
+NO_AGES = Ages()
 
 
 class Sweeper:
-    """One sweep is :meth:`sweep`; beat asks for one every second or so."""
+    """One sweep is :meth:`sweep`; beat asks for one every second or so.
+
+    ages: how long processes of tenants without a policy of their own are kept.
+    """
 
     def __init__(
         self,
@@ -50,7 +56,7 @@ class Sweeper:
         deliverer: Deliverer,
         meter: Meter | None = None,
         batch: int,
-        retention_days: float | None = None,
+        ages: Ages = NO_AGES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
@@ -60,9 +66,9 @@ class Sweeper:
         self._deliverer = deliverer
         self._meter = meter or Meter(client)
         self._batch = batch
-        self._retention_days = retention_days
+        self._ages = ages
         self._clock = clock
-        self._prune_at = 0.0
+        self._not_before: dict[str, float] = {}
 
     def sweep(self) -> dict[str, int]:
         """Do every repair once. Returns how many rows each has touched; only those that touched any."""
@@ -79,7 +85,8 @@ class Sweeper:
             ("poisoned_closed", self._close_poisoned),
             ("orphans_stopped", self._stop_orphans),
             ("delivered", self._deliver),
-            ("pruned", self._prune),
+            ("pruned", lambda: self._now_and_then("pruned", retention.delete_old)),
+            ("artifacts_removed", lambda: self._now_and_then("artifacts_removed", retention.remove_artifacts)),
         ]
         done: dict[str, int] = {}
         for name, repair in repairs:
@@ -167,11 +174,11 @@ class Sweeper:
             self._deliverer(late)
         return len(late)
 
-    def _prune(self) -> int:
-        """A batch at a time; nothing is urgent about it, so only now and then once nothing is left."""
-        if self._retention_days is None or self._clock() < self._prune_at:
+    def _now_and_then(self, name: str, step: Callable[[Database, Ages], int]) -> int:
+        """A step of retention with every sweep while there is something to take; nothing is urgent about it."""
+        if self._clock() < self._not_before.get(name, 0.0):
             return 0
-        pruned = sweep.prune(self._database, older_seconds=self._retention_days * 86_400, batch=PRUNE_BATCH)
-        if pruned < PRUNE_BATCH:
-            self._prune_at = self._clock() + PRUNE_SECONDS
-        return pruned
+        taken = step(self._database, self._ages)
+        if not taken:
+            self._not_before[name] = self._clock() + RETENTION_SECONDS
+        return taken

@@ -206,7 +206,7 @@ class Runtime:
             deliverer=self.deliverer,
             meter=self.background.meter,
             batch=self.settings.sweep_batch,
-            retention_days=self.settings.retention_days,
+            ages=self.settings.retention(),
         )
 
     @_once

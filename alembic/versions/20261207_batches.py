@@ -2,7 +2,7 @@
 
 The ledger's key gains the lane: its index is built anew, which locks a large ledger for a while.
 
-Revises: 20261205_webhooks
+Revises: 20261206_retention
 Created: 2026-11-30 19:30:00
 """
 
@@ -11,7 +11,7 @@ from alembic import op
 from sqlalchemy.dialects import postgresql
 
 revision = "20261207_batches"
-down_revision = "20261205_webhooks"
+down_revision = "20261206_retention"
 branch_labels = None
 depends_on = None
 

@@ -73,6 +73,11 @@ class Registry:
             if tool.name not in self._internal
         )
 
+    @property
+    def internal(self) -> frozenset[str]:
+        """The tools of engines. They are pure, so what they said need not be kept to be had again."""
+        return self._internal
+
     def run(self, call: ToolCall, allowed: Collection[str], context: ToolContext) -> ToolResult:
         """The result of one call; never raises. A name outside ``allowed``, arguments that do not fit and exceptions of
         the tool become texts the model can read."""

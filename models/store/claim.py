@@ -48,7 +48,7 @@ SELECT c.id, c.parent_id, c.depth, c.order_key, c.kind, c.goal, c.status, c.phas
        CASE WHEN %(history)s > 0 THEN (
          SELECT jsonb_agg(jsonb_build_array(m.role, m.kind, m.content) ORDER BY m.id)
            FROM (SELECT * FROM messages WHERE process_id = c.process_id ORDER BY id DESC LIMIT %(history)s) m) END,
-       root.batch_until
+       root.batch_until, pg_current_xact_id()::text::bigint
   FROM claimed c
   JOIN processes p ON p.id = c.process_id
   JOIN processes root ON root.id = p.root_id
@@ -242,7 +242,7 @@ def claim_turn(
     calls = _calls(database, node_id) if node.spawned_calls else ()
     return Claim(
         lease=Lease(node_id=node.id, turn=node.turn, fence=row[13], process_id=process.id, root_id=process.root_id),
-        view=View(node=node, process=process, messages=messages, calls=calls, nonce=nonce),
+        view=View(node=node, process=process, messages=messages, calls=calls, nonce=nonce, claimed_in=row[36]),
         reserved=Reservation(calls=row[14], tokens=row[15], cost_usd=float(row[16])),
     )
 

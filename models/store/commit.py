@@ -169,8 +169,11 @@ def commit_turn(
     call: CallRecord | None,
     elapsed_seconds: float,
     keep: Keep | None = None,
+    recorded: bytes | None = None,
 ) -> Committed:
     """Write what the turn decided, to the disk. Raises :class:`StaleTurn` when the guard misses: nothing is written.
+
+    recorded: what the turn got from outside, kept with its phase record for a replay (``tasks.recording``).
 
     keep: lease the next turn at once, for an engine that reads no history. Done when the node goes on without delay,
     has called nothing, and its process is RUNNING (not suspended meanwhile); otherwise the turn is due as ever.
@@ -214,6 +217,7 @@ def commit_turn(
         "reason": step.reason.value,
         "forced": step.note.forced,
         "output": None if step.note.output is None else cleaner.json(step.note.output),
+        "recorded": recorded,
         "elapsed": elapsed_seconds,
         "model": call.model if call else None,
         "lane_note": call.lane_note if call else None,

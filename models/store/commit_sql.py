@@ -108,9 +108,9 @@ _NEXT_TURN = """SELECT 'own' AS source, moved.id, moved.turn, NULL::text AS engi
 
 _PHASE_RECORD = """recorded AS (
   INSERT INTO phase_records (node_id, turn, phase, iteration, reason, forced, output, model, tokens, cost_usd,
-                             replaced_characters, lane_note, started_at)
+                             replaced_characters, lane_note, recorded, started_at)
   SELECT id, %(turn)s, %(note_phase)s, %(iteration)s, %(reason)s, %(forced)s, %(output)s::jsonb, %(model)s,
-         %(tokens)s::bigint, %(cost)s::numeric, %(replaced)s, %(lane_note)s,
+         %(tokens)s::bigint, %(cost)s::numeric, %(replaced)s, %(lane_note)s, %(recorded)s::bytea,
          now() - make_interval(secs => %(elapsed)s) FROM moved)"""
 
 _MESSAGES = """appended AS (

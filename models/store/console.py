@@ -102,7 +102,8 @@ SELECT n.id, n.parent_id, n.kind, left(CASE WHEN n.parent_id IS NULL THEN i.goal
 
 _NODE_KEYS = (
     "id", "process_id", "parent_id", "kind", "goal", "status", "awaiting", "phase", "turn", "failure", "lease_owner",
-    "losses", "due_at", "created_at", "started_at", "settled_at", "tenant", "children", "item_id", "path", "batch",
+    "losses", "due_at", "created_at", "started_at", "settled_at", "tenant", "artifacts_removed_at", "children",
+    "item_id", "path", "batch",
 )  # fmt: skip
 _NODE = f"""
 WITH RECURSIVE path AS (
@@ -112,7 +113,7 @@ WITH RECURSIVE path AS (
 )
 SELECT n.id, n.process_id, n.parent_id, n.kind, CASE WHEN n.parent_id IS NULL THEN i.goal ELSE n.goal END, n.status,
        n.awaiting_post_children, n.phase, n.turn, n.failure, n.lease_owner, n.losses, n.due_at, n.created_at,
-       n.started_at, n.settled_at, p.tenant,
+       n.started_at, n.settled_at, p.tenant, p.artifacts_removed_at,
        (SELECT count(*) FROM (SELECT 1 FROM nodes WHERE parent_id = n.id LIMIT {CHILDREN_COUNTED}) c),
        (SELECT id FROM inbox_items WHERE node_id = n.id),
        (SELECT json_agg(json_build_array(id, left(goal, 80)) ORDER BY up DESC) FROM path WHERE up > 0),

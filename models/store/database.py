@@ -140,9 +140,19 @@ class Database:
     @contextmanager
     def begin(self) -> Iterator[Connection]:
         """A transaction (READ COMMITTED). Commits at the end of the block, rolls back on an exception."""
+        with self._transaction(isolation_level="READ COMMITTED") as connection:
+            yield connection
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """A transaction that sees the database as it is now, to its end (REPEATABLE READ), and cannot write."""
+        with self._transaction(isolation_level="REPEATABLE READ", postgresql_readonly=True) as connection:
+            yield connection
+
+    @contextmanager
+    def _transaction(self, **options: Any) -> Iterator[Connection]:
         try:
-            options = self.engine.execution_options(isolation_level="READ COMMITTED")
-            with options.begin() as connection:
+            with self.engine.execution_options(**options).begin() as connection:
                 yield connection
         except PoolTimeout as error:
             raise DatabaseUnavailable(_short(error)) from error

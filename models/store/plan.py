@@ -31,7 +31,7 @@ _ANSWERED = _ITEM.replace("i.payload", "'{}'::json").replace("i.body", f"left(i.
 
 # Every part goes by an index whatever the planner thinks of a parent with very many children: OFFSET 0 and ORDER BY are
 # there to keep it from reading the whole table.
-_PLAN = f"""
+PLAN = f"""
 WITH RECURSIVE path AS (
   SELECT n.id, n.parent_id, n.order_key, 0 AS up FROM nodes n WHERE n.id = %(node)s
   UNION ALL
@@ -82,7 +82,7 @@ WITH RECURSIVE path AS (
            WHERE node_id = %(node)s AND model IS NOT NULL ORDER BY turn DESC LIMIT {HISTORY}) r
 )
 SELECT p.node_count, plan.rows, results.rows, past.rows, (SELECT array_agg(id ORDER BY up DESC) FROM path),
-       EXISTS (SELECT 1 FROM inbox_items i WHERE i.process_id = p.id)
+       EXISTS (SELECT 1 FROM inbox_items i WHERE i.process_id = p.id), pg_current_snapshot()::text
   FROM processes p, plan, results, past WHERE p.id = %(process)s
 """
 
@@ -127,8 +127,8 @@ SELECT n.id, n.parent_id, n.order_key, n.kind,
 
 def load_plan(database: Database, process_id: UUID, node_id: int) -> PlanView:
     """The tree around a node as it is now. Siblings and children far away in order are left out and only counted."""
-    rows = database.statement(_PLAN, {"node": node_id, "process": process_id})
-    node_count, plan, children, history, path, has_asked = rows[0]
+    rows = database.statement(PLAN, {"node": node_id, "process": process_id})
+    node_count, plan, children, history, path, has_asked, snapshot = rows[0]
     question, answers = _inbox(database, process_id, node_id) if has_asked else (None, ())
     return PlanView(
         node_count=node_count,
@@ -150,6 +150,7 @@ def load_plan(database: Database, process_id: UUID, node_id: int) -> PlanView:
         history=tuple(PhaseRow(phase=row[0], iteration=row[1], model=row[2]) for row in history or ()),
         question=question,
         answers=answers,
+        snapshot=snapshot,
     )
 
 

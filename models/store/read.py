@@ -14,7 +14,7 @@ from models.store.database import Database, Row
 _STATUS = """
 SELECT p.id, p.status, p.close_reason, p.engine, p.recipe_name, p.tenant, p.project, p.priority, p.created_at,
        p.started_at, p.closed_at, p.delivered_at, p.deadline_at, p.root_id, p.parent_node_id,
-       p.max_calls, p.max_tokens, p.max_cost_usd, p.owner,
+       p.max_calls, p.max_tokens, p.max_cost_usd, p.owner, p.artifacts_removed_at,
        CASE WHEN root.batch_until IS NULL THEN 'normal' ELSE 'batch' END, root.batch_until,
        (SELECT jsonb_object_agg(status, number)
           FROM (SELECT status, count(*) AS number FROM nodes WHERE process_id = p.id GROUP BY status) s),
@@ -33,7 +33,7 @@ SELECT p.id, p.status, p.close_reason, p.engine, p.recipe_name, p.tenant, p.proj
 _STATUS_KEYS = (
     "id", "status", "close_reason", "engine", "recipe", "tenant", "project", "priority", "created_at", "started_at",
     "closed_at", "delivered_at", "deadline_at", "root_id", "parent_node_id", "max_calls", "max_tokens",
-    "max_cost_usd", "owner", "lane", "batch_until", "nodes", "root_node", "usage",
+    "max_cost_usd", "owner", "artifacts_removed_at", "lane", "batch_until", "nodes", "root_node", "usage",
 )  # fmt: skip
 
 

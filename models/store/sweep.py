@@ -154,17 +154,6 @@ WITH overdue AS MATERIALIZED (
 SELECT w.id, w.turn, p.engine, p.priority, p.status IN {OPEN} FROM woken w JOIN processes p ON p.id = w.process_id
 """
 
-# From the oldest on by the index on created_at: a process was created before it was closed.
-_PRUNE = """
-WITH old AS (
-  SELECT id FROM processes
-   WHERE created_at < now() - make_interval(secs => %(age)s) AND closed_at < now() - make_interval(secs => %(age)s)
-     AND status = 'CLOSED' AND parent_node_id IS NULL AND delivered_at IS NOT NULL
-   ORDER BY created_at LIMIT %(batch)s FOR UPDATE SKIP LOCKED
-)
-DELETE FROM processes USING old WHERE processes.id = old.id RETURNING processes.id
-"""
-
 _POISONED = f"""
 SELECT DISTINCT n.process_id FROM nodes n JOIN processes p ON p.id = n.process_id
  WHERE n.losses >= {HARD_LOSSES} AND n.lease_expires_at IS NULL AND n.settled_at IS NULL AND p.status IN {OPEN}
@@ -244,11 +233,6 @@ def wake_callers(database: Database, *, batch: int) -> list[Turn]:
 def wake_overdue(database: Database, *, batch: int) -> list[Turn]:
     """Waiting nodes of processes past their deadline."""
     return repaired(database, _WAKE_OVERDUE, batch=batch)
-
-
-def prune(database: Database, *, older_seconds: float, batch: int) -> int:
-    """Delete processes closed so long ago whose results were handed over, with all they own. Returns how many."""
-    return len(database.statement(_PRUNE, {"age": older_seconds, "batch": batch}))
 
 
 def poisoned_processes(database: Database, *, batch: int) -> list[UUID]:

@@ -13,7 +13,18 @@ from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from tasks.api import catalogue, documents, health, inbox, metrics, problems, processes, webhook_events, webhooks
+from tasks.api import (
+    catalogue,
+    documents,
+    health,
+    inbox,
+    metrics,
+    problems,
+    processes,
+    retention,
+    webhook_events,
+    webhooks,
+)
 from tasks.api.console import app as console
 from tasks.api.exposition import Metrics
 from tasks.api.parts import Parts
@@ -67,7 +78,8 @@ def create_app(runtime: Runtime, *, open_to_loopback: bool) -> FastAPI:
     app.state.closing = closing
     app.middleware("http")(_protect)
     problems.install(app)
-    routers = [each.router for each in (processes, inbox, documents, webhooks, catalogue, health, metrics)]
+    parts = (processes, inbox, documents, webhooks, catalogue, retention, health, metrics)
+    routers = [each.router for each in parts]
     app.state.operations = [route for router in routers for route in router.routes]
     for router in routers:
         app.include_router(router)

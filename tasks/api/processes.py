@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import ExitStack
 from http import HTTPStatus
-from typing import Annotated, Any
+from tempfile import SpooledTemporaryFile
+from typing import IO, Annotated, Any
 from uuid import UUID, uuid5
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
 from uuid_utils.compat import uuid7
 
 from models.records import NewProcess as Prepared
@@ -21,6 +25,7 @@ from tasks.api.parts import Here, Parts
 from tasks.api.problems import Problem, not_found, responses
 from tasks.api.waiting import events, until_closed
 from tasks.control import resume_process, stop_process
+from tasks.exporting import exported, file_name
 from tasks.submission import Submission, parse_submission, prepare
 from tasks.traces import sent_along
 
@@ -28,6 +33,8 @@ router = APIRouter(prefix="/v1/processes", tags=["processes"])
 
 LONGEST_WAIT_SECONDS = 60.0
 MAX_PLAN_NODES = 5_000
+EXPORT_IN_MEMORY = 4_000_000
+"""Bytes of an export; a larger one is put together on disk."""
 _KEYS = UUID("5b6d1f0e-58a1-4b52-9a0e-6d7f4ce6a9d1")
 """Namespace of the ids made from idempotency keys."""
 
@@ -204,6 +211,34 @@ def get_calls(process_id: UUID, here: Here, who: Reader) -> list[shapes.Call]:
     """Every provider call of the process and its sub-processes, in the order in which they were committed."""
     _known(here, who, process_id)
     return [shapes.Call.model_validate(row) for row in read.calls(here.runtime.database, process_id)]
+
+
+@router.get(
+    "/{process_id}/export",
+    summary="Export a process",
+    response_class=Response,
+    responses=responses(
+        HTTPStatus.NOT_FOUND, others={200: {"content": {"application/json": {"schema": {"type": "object"}}}}}
+    ),
+)
+def get_export(process_id: UUID, here: Here, who: Reader) -> Response:
+    """Everything about the whole tree of its top-level process as one JSON file, for `vancetope replay`."""
+    root = _known(here, who, process_id)["root_id"]
+    # To a file first: however slow the reader, the snapshot is not held open for it.
+    with ExitStack() as unless_served:
+        file = unless_served.enter_context(SpooledTemporaryFile(max_size=EXPORT_IN_MEMORY))
+        for piece in exported(here.runtime.database, here.runtime.settings, root):
+            file.write(piece.encode())
+        file.seek(0)
+        unless_served.pop_all()
+    name = f'attachment; filename="{file_name(root)}"'
+    return StreamingResponse(_pieces(file), media_type="application/json", headers={"Content-Disposition": name})
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while piece := file.read(65_536):
+            yield piece
 
 
 def _submission(wanted: shapes.NewProcess, who: Caller, key: str | None, trace: dict[str, str]) -> Submission:

@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.alias_generators import to_camel
 
+from models.ages import LONGEST_DAYS
 from models.records import Priority
 from tasks.submission import Budget, Lane
 
@@ -103,6 +104,9 @@ class Process(ProcessSummary):
     max_cost_usd: float | None
     warnings: list[str] = Field(
         default_factory=list, description="When it is submitted: what is legal but surely not meant."
+    )
+    artifacts_removed_at: datetime | None = Field(
+        description="When retention took its texts away: messages, artifacts, what its turns said."
     )
     nodes: dict[str, int] = Field(description="Number of nodes by status.", examples=[{"DONE": 12, "RUNNING": 2}])
     usage: Usage
@@ -328,3 +332,37 @@ class Health(Shape):
 
     healthy: bool
     checks: dict[str, str]
+
+
+Days = Annotated[float, Field(gt=0, le=LONGEST_DAYS)]
+
+
+class RetentionAges(Wanted):
+    """In days since a process was closed."""
+
+    keep_days: Days | None = Field(
+        default=None, examples=[90], description="Then it goes with everything it owns. Default: never."
+    )
+    artifacts_days: Days | None = Field(
+        default=None, examples=[14], description="Then its texts go; at most `keepDays`. Default: with the process."
+    )
+
+
+class RetentionPolicy(Shape):
+    """The ages in force. ``own``: they are the tenant's, and not those of the installation."""
+
+    keep_days: float | None = Field(examples=[90])
+    artifacts_days: float | None = Field(examples=[14])
+    own: bool
+    updated_at: datetime | None
+
+
+class RetentionPreview(Shape):
+    """What retention would remove now. Top-level processes, counted up to 100,000."""
+
+    keep_days: float | None = Field(examples=[90])
+    artifacts_days: float | None = Field(examples=[14])
+    own: bool
+    processes: int = Field(examples=[120], description="Would be deleted with everything they own.")
+    artifacts: int = Field(examples=[310], description="Would stay and lose their texts.")
+    undelivered: int = Field(examples=[0], description="Old enough, and kept: nobody was given their result.")

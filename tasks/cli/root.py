@@ -13,6 +13,7 @@ SECTIONS = {
         "api": ("tasks.cli.api:api", "Serve the HTTP API."),
         "tokens": ("tasks.cli.tokens:tokens", "Tokens of the HTTP API."),
         "webhooks": ("tasks.cli.webhooks:webhooks", "Tell others by HTTP of jobs and questions."),
+        "retention": ("tasks.cli.retention:retention", "How long closed jobs and their texts are kept."),
         "doctor": ("tasks.cli.doctor:doctor", "Check settings, services, workers, providers; say what to do."),
         "migrate": ("tasks.cli.migrate:migrate", "Bring the database to this version."),
     },
@@ -29,6 +30,8 @@ SECTIONS = {
         "resume": ("tasks.cli.steer:resume", "Let a suspended job go on."),
         "calls": ("tasks.cli.show:calls", "A job's model calls: tokens, money, time."),
         "history": ("tasks.cli.show:history", "A job's phases and messages."),
+        "export": ("tasks.cli.export:export", "Write a job with everything it owns to a JSON file."),
+        "replay": ("tasks.cli.replay:replay", "Run an exported job again offline; show what differs."),
         "dead-letters": ("tasks.cli.show:dead_letters", "Messages nobody could act on."),
     },
     "Questions to people": {

@@ -13,7 +13,7 @@ from models.store.database import Database
 from tasks.cli.failures import FAILED, UNFINISHED, CommandError
 from tasks.cli.follow import Follower, NotFinished
 from tasks.cli.here import backend_settings
-from tasks.cli.output import age, err, json_option, money, plain, print_fields, print_json, print_table
+from tasks.cli.output import age, cell, err, json_option, money, plain, print_fields, print_json, print_table
 from tasks.cli.store import known_status, open_database, process_id
 
 
@@ -62,11 +62,16 @@ def status_fields(found: dict[str, Any]) -> list[tuple[str, object]]:
         ("cost", money(usage.get("cost_usd")) if usage.get("cost_usd") else None),
         ("limits", ", ".join(limits)),
         ("parent node", found["parent_node_id"]),
+        ("texts", _removed(found["artifacts_removed_at"])),
     ]
 
 
 def _minute(at: datetime) -> str:
     return f"{at.astimezone():%Y-%m-%d %H:%M}"
+
+
+def _removed(at: datetime | None) -> str | None:
+    return None if at is None else f"removed by retention on {cell(at)}"
 
 
 @click.command("list")

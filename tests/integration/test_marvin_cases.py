@@ -13,11 +13,12 @@ from factory import claimed, expire_lease, make_node, make_process, row, rows, v
 from plans import WEB_RESEARCH, Stage, call, closed_plan, nodes_of, straight, submit_plan, subtasks, user_text
 
 from engines.llm.base import LlmRequest
+from models.ages import Ages
 from models.store import documents, inbox, processes, read
 from models.store.commit import StaleTurn, commit_turn
 from models.store.plan import tree
+from models.store.retention import delete_old
 from models.store.sweep import (
-    prune,
     reactivate_parents,
     republish_due,
     start_waiting,
@@ -240,14 +241,13 @@ def test_old_processes_are_pruned_and_open_ones_never(stage: Stage, recipes: Pat
     ]
     rows(rig.database, "UPDATE processes SET created_at = created_at - interval '40 days',"
                        " closed_at = closed_at - interval '40 days'")  # fmt: skip
-    month = 30 * 86_400.0
-    assert prune(rig.database, older_seconds=month, batch=10) == 0, "nobody has been given the result yet"
+    assert delete_old(rig.database, Ages(keep=30)) == 0, "nobody has been given the result yet"
     processes.mark_delivered(rig.database, [done])
-    assert prune(rig.database, older_seconds=2 * month, batch=10) == 0
+    assert delete_old(rig.database, Ages(keep=60)) == 0
     now = [0.0]
     sweeper = Sweeper(
         database=rig.database, client=rig.redis, engines=rig.engines, publisher=rig.publisher,  # type: ignore[arg-type]
-        deliverer=lambda _: None, batch=10, retention_days=30.0, clock=lambda: now[0],  # type: ignore[arg-type]
+        deliverer=lambda _: None, batch=10, ages=Ages(keep=30), clock=lambda: now[0],  # type: ignore[arg-type]
     )  # fmt: skip
     assert sweeper.sweep()["pruned"] == 1
     assert "pruned" not in sweeper.sweep()

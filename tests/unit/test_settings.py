@@ -63,3 +63,13 @@ def test_a_recipes_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"VANCETOPE_RECIPES_DIR: .*there is no folder .*/nowhere"):
         load_settings({"VANCETOPE_RECIPES_DIR": str(tmp_path / "nowhere")})
     assert load_settings({"VANCETOPE_RECIPES_DIR": str(tmp_path)}).recipes_dir == tmp_path
+
+
+def test_texts_cannot_be_kept_for_longer_than_their_process() -> None:
+    days = {"VANCETOPE_RETENTION_DAYS": "30", "VANCETOPE_RETENTION_ARTIFACTS_DAYS": "31"}
+    with pytest.raises(
+        SettingsError, match=r"VANCETOPE_RETENTION_ARTIFACTS_DAYS: .*at most VANCETOPE_RETENTION_DAYS, 30"
+    ):
+        load_settings(days)
+    found = load_settings({**days, "VANCETOPE_RETENTION_ARTIFACTS_DAYS": "7"}).retention()
+    assert (found.keep, found.artifacts) == (30, 7)
