@@ -85,7 +85,7 @@ class Archive:
 
     @cached_property
     def calls(self) -> dict[tuple[int, int], CallRecord]:
-        """The ledger, by node and turn: of two calls the one made at once, for its turn had not waited for the other."""
+        """The ledger, by node and turn: of two calls the one made at once, for the turn did not wait for the other."""
         names = CallRecord.__dataclass_fields__.keys() - {"lane_note"}
         found = {}
         for row in sorted(self["llm_calls"], key=lambda row: row["lane"] == NORMAL_LANE):
