@@ -234,6 +234,28 @@ def test_a_tree_of_two_thousand_nodes_is_searched_and_opened_by_branches(browser
     watched.close()
 
 
+def test_what_is_clicked_is_not_lost_to_an_update(browser: Browser, served: Served) -> None:
+    process, branches = big_tree(served.database)
+    watched = Watched(browser)
+    page = watched.page
+    page.clock.install()
+    with page.expect_response("**/live?*"):
+        page.goto(f"{served.address}/console/processes/{process}")
+    held: list[Any] = []
+    page.route("**/live?*", lambda route: held.append(route), times=1)
+    page.locator(f"#t{branches[7]}").click()
+    page.wait_for_function("document.querySelector('.htmx-request') !== null")
+    # The answer is slow, and meanwhile it would be time to renew the plan.
+    page.clock.run_for(22_000)
+    held[0].continue_()
+    expect(page.locator(f"#t{branches[7]}")).to_have_attribute("aria-expanded", "true")
+    expect(page.locator(".tree")).to_contain_text("Read source 7.17")
+    # Afterwards it is renewed as ever.
+    with page.expect_response("**/live?*"):
+        page.clock.run_for(25_000)
+    watched.close()
+
+
 def tell(served: Served, process: UUID, event: dict[str, Any]) -> None:
     """Publish one event to the page that listens."""
     until(lambda: served.runtime.redis.pubsub_numsub(channel(process))[0][1])

@@ -1,9 +1,11 @@
-// Keeps pages up to date: an open process, a node and what is being written in it, the list. Without it they are read again by hand.
+// Keeps pages up to date: an open process, a node and what is being written in it, the list. Without this script they are
+// read again by hand.
 (() => {
   "use strict";
   const LEAST_MS = 1000;
   const SILENCE_MS = 10000;
   const LIST_MS = 10000;
+  const PATIENCE_MS = 30000;
   const MAX_WRITTEN = 20000;
   const byId = (id) => document.getElementById(id);
 
@@ -11,6 +13,17 @@
   let pressed = false;
   document.addEventListener("pointerdown", () => (pressed = true));
   for (const kind of ["pointerup", "pointercancel"]) document.addEventListener(kind, () => (pressed = false));
+
+  // Nor may the answer to a click be thrown away for a newer picture, as long as it is to be expected.
+  let asked = -Infinity;
+  const isRenewal = (event) => (event.detail.requestConfig.triggeringEvent || {}).type === "refresh";
+  const isBusy = () => pressed || Date.now() - asked < PATIENCE_MS;
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    if (!isRenewal(event)) asked = Date.now();
+  });
+  document.addEventListener("htmx:afterRequest", (event) => {
+    if (!isRenewal(event)) asked = -Infinity;
+  });
 
   // Events as long as the page is looked at: a browser opens few streams at once to one place, and leaves them to others.
   function stream(address, handlers) {
@@ -37,28 +50,38 @@
     };
   }
 
-  // Calls `refresh` soon, at most once in LEAST_MS, and not while something is pressed.
-  function soon(refresh) {
+  // Has a part of the page renewed soon after each call, at most once in LEAST_MS, not while something is pressed; and after
+  // a silence, for what was told may have been lost on the way.
+  function renewing(selector) {
     let waiting = null;
-    let last = 0;
-    function again() {
+    let last = -Infinity;
+    let over = false;
+    function renew() {
       if (waiting !== null) return;
       waiting = window.setTimeout(() => {
         waiting = null;
         last = Date.now();
-        if (pressed) return again();
-        refresh();
+        if (isBusy()) return renew();
+        window.htmx.trigger(selector, "refresh");
       }, Math.max(0, last + LEAST_MS - Date.now()));
     }
-    again.idle = () => Date.now() - last;
-    return again;
+    document.addEventListener("htmx:beforeSwap", (event) => {
+      if (isRenewal(event) && isBusy()) {
+        event.detail.shouldSwap = false;
+        renew();
+      }
+    });
+    window.setInterval(() => {
+      if (!over && !document.hidden && Date.now() - last >= SILENCE_MS) renew();
+    }, SILENCE_MS);
+    renew.end = () => (over = true);
+    return renew;
   }
 
   function followProcess(page) {
     const told = byId("told");
     let shown = page.dataset.status;
-    let closed = false;
-    const refresh = soon(() => window.htmx.trigger("#plan", "refresh"));
+    const renew = renewing("#plan");
     const end = stream(page.dataset.events, {
       state(state) {
         const status = state.closeReason || state.status;
@@ -66,25 +89,14 @@
         if (status !== shown) told.textContent = `The process is ${status}`;
         shown = status;
         if (state.status === "CLOSED") {
-          closed = true;
           end();
+          renew.end();
         }
-        refresh();
+        renew();
       },
-      turn: refresh,
-      plan: refresh,
+      turn: renew,
+      plan: renew,
     });
-    document.addEventListener("htmx:beforeSwap", (event) => {
-      const cause = event.detail.requestConfig.triggeringEvent;
-      if (pressed && cause && cause.type === "refresh") {
-        event.detail.shouldSwap = false;
-        refresh();
-      }
-    });
-    // What was told may have been lost on the way.
-    window.setInterval(() => {
-      if (!closed && !document.hidden && refresh.idle() >= SILENCE_MS) refresh();
-    }, SILENCE_MS);
   }
 
   // The text of a call as it comes, as text; the facts when a turn is done. What was written stays until there is more.
@@ -94,8 +106,7 @@
     const title = byId("written-title");
     const writing = byId("writing");
     let ended = true;
-    let first = true;
-    const refresh = soon(() => window.htmx.trigger(node, "refresh"));
+    const renew = renewing("#node");
 
     function write(text) {
       if (ended) writing.replaceChildren();
@@ -120,12 +131,14 @@
         link.href = window.location.pathname;
         link.textContent = "Show what came of it";
         moved.replaceChildren(`Turn ${turn.turn}, ${turn.phase}, is done. `, link);
-        refresh();
+        renew();
       },
       state(state) {
-        if (!first) refresh();
-        first = false;
-        if (state.status === "CLOSED") end();
+        if (state.status === "CLOSED") {
+          end();
+          renew.end();
+        }
+        renew();
       },
     });
   }
@@ -147,7 +160,7 @@
       return isSelected || part.contains(document.activeElement);
     }
 
-    function renew(row, fresh) {
+    function update(row, fresh) {
       [...fresh.cells].forEach((cell, at) => {
         const old = row.cells[at];
         if (old.innerHTML !== cell.innerHTML && !isHeld(old)) old.replaceChildren(...cell.childNodes);
@@ -183,7 +196,7 @@
       const added = [];
       for (const fresh of template.content.querySelectorAll("tr")) {
         const row = byId(fresh.id);
-        if (row) renew(row, fresh);
+        if (row) update(row, fresh);
         else added.push(fresh);
       }
       if (!added.length) return;
