@@ -55,7 +55,7 @@ UPDATE webhook_deliveries d
        due_at = now() + make_interval(secs => %(lease)s)
   FROM chosen, webhook_endpoints w
  WHERE d.endpoint_id = chosen.endpoint_id AND d.id = chosen.id AND w.id = d.endpoint_id
-RETURNING d.id, d.endpoint_id, d.event_id, d.type, d.payload::text, d.attempts, w.url, w.secret,
+RETURNING d.id, d.endpoint_id, d.event_id, d.payload::text, d.attempts, w.url, w.secret,
           CASE WHEN w.previous_expires_at > now() THEN w.previous_secret END
 """
 
@@ -150,7 +150,6 @@ class Attempt:
     id: int
     endpoint_id: int
     event_id: str
-    type: str
     body: str = field(repr=False)
     number: int
     url: str
@@ -188,11 +187,10 @@ def claim(database: Database, *, limit: int, each: int, lease_seconds: float, fa
             id=row[0],
             endpoint_id=row[1],
             event_id=row[2],
-            type=row[3],
-            body=row[4],
-            number=row[5],
-            url=row[6],
-            secrets=tuple(secret for secret in row[7:] if secret is not None),
+            body=row[3],
+            number=row[4],
+            url=row[5],
+            secrets=tuple(secret for secret in row[6:] if secret is not None),
         )
         for row in rows
     ]
