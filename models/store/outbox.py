@@ -23,7 +23,8 @@ DISABLE_SECONDS: Final = 5 * 86_400.0
 MAX_ERROR_CHARS: Final = 500
 
 # From one endpoint that something is pending for to the next by the index; then a few of each, the first of every
-# endpoint before the second of any. Who fails gets one attempt at a time: it would only keep threads waiting.
+# endpoint before the second of any. Who fails gets one attempt at a time: it would only keep threads waiting. What is
+# being sent is due again when its lease runs out: neither it nor a long backlog is walked over by the index on due_at.
 _CLAIM = """
 WITH RECURSIVE waiting AS (
   (SELECT endpoint_id FROM webhook_deliveries WHERE state = 'PENDING' ORDER BY endpoint_id LIMIT 1)
@@ -35,7 +36,8 @@ WITH RECURSIVE waiting AS (
   SELECT w.id, CASE WHEN w.failing_since IS NULL THEN %(each)s::int ELSE 1 END - sent.number AS places
     FROM waiting JOIN webhook_endpoints w ON w.id = waiting.endpoint_id
     CROSS JOIN LATERAL (SELECT count(*) AS number FROM webhook_deliveries f
-                         WHERE f.endpoint_id = w.id AND f.state = 'PENDING' AND f.lease_expires_at > now()) sent
+                         WHERE f.endpoint_id = w.id AND f.state = 'PENDING' AND f.due_at > now()
+                           AND f.due_at <= now() + make_interval(secs => %(lease)s) AND f.lease_expires_at > now()) sent
    WHERE w.enabled AND coalesce(w.paused_until <= now(), true)
      AND (w.failing_since IS NOT NULL) = %(failing)s::boolean
 ), due AS (
@@ -49,10 +51,11 @@ WITH RECURSIVE waiting AS (
   SELECT endpoint_id, id FROM due ORDER BY place, random() LIMIT %(limit)s
 )
 UPDATE webhook_deliveries d
-   SET attempts = d.attempts + 1, attempted_at = now(), lease_expires_at = now() + make_interval(secs => %(lease)s)
+   SET attempts = d.attempts + 1, attempted_at = now(), lease_expires_at = now() + make_interval(secs => %(lease)s),
+       due_at = now() + make_interval(secs => %(lease)s)
   FROM chosen, webhook_endpoints w
  WHERE d.endpoint_id = chosen.endpoint_id AND d.id = chosen.id AND w.id = d.endpoint_id
-RETURNING d.id, d.endpoint_id, d.event_id, d.type, d.payload::text, d.attempts, w.url, w.secret,
+RETURNING d.id, d.endpoint_id, d.event_id, d.payload::text, d.attempts, w.url, w.secret,
           CASE WHEN w.previous_expires_at > now() THEN w.previous_secret END
 """
 
@@ -147,7 +150,6 @@ class Attempt:
     id: int
     endpoint_id: int
     event_id: str
-    type: str
     body: str = field(repr=False)
     number: int
     url: str
@@ -185,11 +187,10 @@ def claim(database: Database, *, limit: int, each: int, lease_seconds: float, fa
             id=row[0],
             endpoint_id=row[1],
             event_id=row[2],
-            type=row[3],
-            body=row[4],
-            number=row[5],
-            url=row[6],
-            secrets=tuple(secret for secret in row[7:] if secret is not None),
+            body=row[3],
+            number=row[4],
+            url=row[5],
+            secrets=tuple(secret for secret in row[6:] if secret is not None),
         )
         for row in rows
     ]

@@ -71,7 +71,7 @@ def test_a_worker_killed_between_sending_and_marking_has_sent_and_it_is_sent_aga
     telling.wait_closed(telling.submit("how many?"))
     eventually(lambda: not worker.running, "killed after it has sent")
     assert (len(receiver.requests), states(telling)) == (1, [("PENDING", 1)])
-    telling.rows("UPDATE webhook_deliveries SET lease_expires_at = now() RETURNING id")
+    telling.rows("UPDATE webhook_deliveries SET lease_expires_at = now(), due_at = now() RETURNING id")
     telling.worker()
     eventually(lambda: states(telling) == [("DELIVERED", 2)], "sent again and marked")
     first, second = receiver.requests

@@ -87,9 +87,3 @@ class Receiver(ThreadingHTTPServer):
         finally:
             with self._lock:
                 self._open -= 1
-
-    @property
-    def events(self) -> list[tuple[str, str]]:
-        """``(type, process or item)`` of each request, in the order in which they came."""
-        told = [(each.event["type"], each.event["data"]) for each in self.requests]
-        return [(kind, str(data.get("itemId") or data.get("processId"))) for kind, data in told]

@@ -425,7 +425,10 @@ def test_claims_at_the_same_time_never_overlap(post: Post) -> None:
 
 
 def age_leases(post: Post) -> None:
-    rows(post.database, "UPDATE webhook_deliveries SET lease_expires_at = now() WHERE lease_expires_at IS NOT NULL")
+    rows(
+        post.database,
+        "UPDATE webhook_deliveries SET lease_expires_at = now(), due_at = now() WHERE lease_expires_at IS NOT NULL",
+    )
 
 
 def test_who_dies_between_sending_and_marking_has_sent_and_it_is_sent_again(
