@@ -180,7 +180,7 @@ class NodeView:
     phase: str
     cursor: dict[str, Any]
     transport: dict[str, Any]
-    """Owned by the turn runner: failures so far, learned refusals, crashes."""
+    """Owned by the turn runner: failures so far, learned refusals, crashes, the first claim of a turn given back."""
     turn: int
     losses: int
     """Workers lost in this very turn."""

@@ -137,7 +137,9 @@ def result_of(stored: Mapping[str, Any]) -> ToolResult:
 
 
 def _seen(view: View) -> dict[str, Any]:
-    found: dict[str, Any] = {"nonce": view.nonce, "claimedIn": view.claimed_in}
+    # Of a turn that was given back unused, the first claim.
+    claimed = view.node.transport.get("claimedIn", view.claimed_in)
+    found: dict[str, Any] = {"nonce": view.nonce, "claimedIn": claimed}
     if view.plan is not None:
         found["snapshot"] = view.plan.snapshot
     if view.process.overdue:

@@ -49,7 +49,7 @@ def called_again(
     node: NodeView, attempt: int, error: LlmError, counts: FailureCounts, step: RetryIn | StepDown
 ) -> Transition:
     """Phase and cursor stay; the failure is counted and what was learned is kept with the node."""
-    after: dict[str, Any] = {**node.transport, "failures": counts.after(error).to_json()}
+    after: dict[str, Any] = {**_lasting(node), "failures": counts.after(error).to_json()}
     delay, reason = 0.0, Reason.STEPPED_DOWN
     match step:
         case RetryIn():
@@ -72,4 +72,9 @@ def crashed_again(node: NodeView, crashes: int, crash: str) -> Transition:
     note = PhaseNote(phase=node.phase, iteration=crashes, output={"crash": crash[:2000]})
     delay = 2.0 ** (crashes - 1)
     again = advance(node.phase, node.cursor, note=note, reason=Reason.CRASHED, delay_seconds=delay)
-    return again.with_transport({**node.transport, "crashes": crashes, "crash": crash[:500]})
+    return again.with_transport({**_lasting(node), "crashes": crashes, "crash": crash[:500]})
+
+
+def _lasting(node: NodeView) -> dict[str, Any]:
+    """What the node's next turn is told, too: all but when this one was claimed first."""
+    return {key: value for key, value in node.transport.items() if key != "claimedIn"}

@@ -114,6 +114,8 @@ RETURNING processes.id
 # A new fence, or a heartbeat already under way would lease the turn again, for a worker that has let go of it.
 _POSTPONE = """
 UPDATE nodes SET lease_owner = NULL, lease_expires_at = NULL, fence = fence + 1, hints = 0,
+       -- Others have seen it at work since: a replay wants to know from when on.
+       transport = jsonb_build_object('claimedIn', %(claimed)s::bigint) || transport,
        due_at = now() + make_interval(secs => %(delay)s), next_hint_at = now() + make_interval(secs => %(delay)s)
  WHERE id = %(node)s AND turn = %(turn)s AND fence = %(fence)s AND settled_at IS NULL
 RETURNING id
@@ -257,6 +259,7 @@ def postpone_turn(database: Database, claim: Claim, *, delay_seconds: float) -> 
         "turn": claim.lease.turn,
         "fence": claim.lease.fence,
         "delay": float(delay_seconds),
+        "claimed": claim.view.claimed_in,
     }
     return bool(database.statement(_POSTPONE, params))
 

@@ -79,8 +79,9 @@ SELECT n.turn, p.engine, p.root_id, n.due_at IS NOT NULL AND n.due_at <= now() A
  WHERE n.id = %(node)s AND n.settled_at IS NULL AND p.status <> 'CLOSED'
 """
 _MAKE_DUE = """
-UPDATE nodes SET due_at = now(), losses = %(losses)s
- WHERE id = %(node)s AND lease_expires_at IS NULL AND settled_at IS NULL AND (due_at IS NOT NULL OR %(parked)s)
+UPDATE nodes SET due_at = now(), waits_for_place = false, losses = %(losses)s
+ WHERE id = %(node)s AND lease_expires_at IS NULL AND settled_at IS NULL
+   AND (due_at IS NOT NULL OR waits_for_place OR %(parked)s)
 RETURNING id
 """
 _SET_OVERDUE = """
@@ -186,7 +187,10 @@ def node_state(database: Database, node_id: int) -> NodeState | None:
 
 
 def make_due(database: Database, node_id: int, *, parked: bool, losses: int = 0) -> None:
-    """A node that waits for a time waits no longer; with ``parked`` also one that waits for something else."""
+    """A node that waits for a time or a place waits no longer; with ``parked`` also one that waits for something else.
+
+    Places are handed on by commits, and which of two at the same moment came first is not always known.
+    """
     database.statement(_MAKE_DUE, {"node": node_id, "parked": parked, "losses": losses})
 
 

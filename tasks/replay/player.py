@@ -152,7 +152,8 @@ class Player:
         state = scratch.node_state(self._database, node_id)
         if state is None or node_id in self._on_stage or node_id in self._script.stuck:
             return
-        recording: Row = next(row for row in self._archive.turns[node_id] if row["turn"] == moment.turn)["recorded"]
+        turns = {row["turn"]: row["recorded"] for row in self._archive.turns[node_id]}
+        recording: Row = turns.get(state.turn) or turns[moment.turn]
         self._lay_out(recording)
         overdue = recording.get("overdue", False) or recording.get("spent") == OVERDUE
         scratch.set_overdue(self._database, state.root_id, overdue)

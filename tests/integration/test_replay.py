@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -246,6 +247,21 @@ def test_turns_that_overlapped_see_what_they_saw(stage: Stage, recipes: Path, ag
     report = again(rig, process)
     same(report)
     assert (report.processes, report.nodes) == (7, 31)
+
+
+def test_turns_that_waited_for_a_free_provider_are_seen_as_they_were(
+    stage: Stage, again: Again, redis_url: str
+) -> None:
+    rig, model = stage(
+        plays({(GOAL, "SCOPE"): subtasks(*"ABCDEFGH")}), shared=True, concurrency=1, redis_url=redis_url, pool_size=8
+    )
+    rig.client.during = lambda *_: time.sleep(0.01)  # a model that takes its time, or nobody would have to wait
+    process = submit_plan(rig, GOAL, defaultExecutionMode="PARALLEL")
+    rig.drain_in_threads(4, until=rig.all_closed)
+    closed_plan(rig, process)
+    assert value(rig.database, "SELECT max(fence) FROM nodes")
+    assert len(model.asked) == rig.client.calls
+    same(again(rig, process))
 
 
 def test_without_transactions_the_times_give_the_order(stage: Stage, recipes: Path, again: Again) -> None:
