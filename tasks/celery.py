@@ -215,10 +215,11 @@ def webhooks() -> None:
     runtime.webhooks.kick()
 
 
-@app.task(name=BATCHES, base=VancetopeTask, typing=False)
-def batches() -> None:
-    """Send and fetch batches; beat asks for it. No part of the sweep, which never waits for a provider."""
-    runtime.collector.collect()
+@app.task(name=BATCHES, base=VancetopeTask, typing=False, resultrepr_maxsize=SHOWN_CHARS)
+def batches() -> dict[str, int]:
+    """Send and fetch batches; beat asks for it. No part of the sweep, which never waits for a provider. Returns how
+    many were sent or asked for."""
+    return {"batches": runtime.collector.collect()}
 
 
 @app.task(name=STATUS, base=VancetopeTask, ignore_result=False, expires=60)

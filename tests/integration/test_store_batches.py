@@ -10,13 +10,14 @@ import pytest
 from factory import broken_invariants, claim, claimed, expire_lease, make_node, make_process, row, rows, value
 from rig import in_threads
 
+from models.ages import Ages
 from models.records import CallRecord, Limits
 from models.store import batch_requests, batches, processes
 from models.store.batches import Batch, Late
 from models.store.claim import extend_leases
 from models.store.commit import commit_turn
 from models.store.database import Database
-from models.store.sweep import prune
+from models.store.retention import delete_old
 from models.transition import PhaseNote, advance
 
 STEP = advance("S", {}, note=PhaseNote(phase="S", iteration=1))
@@ -203,7 +204,7 @@ def test_pruned_processes_take_their_requests_along_and_old_batches_are_forgotte
     processes.stop(database, process, lambda _: {"success": False})
     rows(database, "UPDATE processes SET created_at = now() - interval '9 days', closed_at = now() - interval '9 days',"
                    " delivered_at = now()")  # fmt: skip
-    assert prune(database, older_seconds=86_400, batch=10) == 1
+    assert delete_old(database, Ages(keep=1)) == 1
     assert value(database, "SELECT count(*) FROM batch_requests") == 0
     batches.end(database, batch, "completed")
     batches.clear(database, batch=10)

@@ -14,11 +14,13 @@ from hooks import NOTE, ask, closings, commit, endpoint, question, told
 from processes import eventually
 from rig import Rig, in_threads, other_session
 
+from models.ages import Ages
 from models.records import CloseReason, NodeStatus, Reason
 from models.store import inbox, outbox, processes, sweep, webhooks
 from models.store.commit import StaleTurn, commit_turn
 from models.store.database import Database
 from models.store.outbox_sql import MAX_RESULT_BYTES
+from models.store.retention import delete_old
 from models.store.webhooks import Event
 from models.transition import CloseProcess, Transition, WithdrawQuestion, advance, finish
 
@@ -373,5 +375,5 @@ def test_what_was_told_of_a_process_goes_when_the_process_goes(rig: Rig) -> None
         " delivered_at = now() WHERE id = %(id)s",
         id=process,
     )
-    assert sweep.prune(rig.database, older_seconds=86_400, batch=10) == 1
+    assert delete_old(rig.database, Ages(keep=1)) == 1
     assert [each for each, _ in closings(rig.database)] == [str(other)]
