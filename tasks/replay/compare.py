@@ -81,8 +81,8 @@ class _Comparison:
     def differences(self) -> Iterator[Difference]:
         for node in _either(self._was.turns, self._now.turns):
             yield from self._turns(node)
-        yield from self._rows("nodes", ("id",), ("kind", "goal", "child_mode"), "child")
-        yield from self._rows("nodes", ("id",), ("status", "failure"), "child", when="settled_at")
+        yield from self._rows("nodes", ("id",), ("kind", "goal"), "child")
+        yield from self._rows("nodes", ("id",), ("child_mode", "status", "failure"), "child", when="settled_at")
         yield from self._rows("processes", ("id",), ("engine", "recipe_name"), "process")
         yield from self._rows("processes", ("id",), ("close_reason",), "process", when="closed_at")
         yield from self._rows("process_inputs", ("process_id",), ("goal", "params"), "process")

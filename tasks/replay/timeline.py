@@ -3,7 +3,7 @@
 The database has said which transactions were visible when a turn looked at its plan (``snapshot``), and which one has
 claimed, committed or answered. So the order is exact: a view stands behind everything it saw and before everything it
 did not. Where transactions are not known (the rows went through a dump), times decide, and turns that overlapped within
-milliseconds may see more or less of each other.
+milliseconds may see more or less of each other. A turn that lost its worker is seen at work from its last claim on.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -149,6 +150,22 @@ def test_a_job_that_was_stopped_or_lost_its_workers_is_replayed(rig: Rig, again:
         rows(rig.database, "UPDATE nodes SET losses = 3 WHERE settled_at IS NULL RETURNING id")
     assert (rig.result(poisoned) or {})["error"] == "internal_error"
     same(again(rig, poisoned))
+
+
+def test_engines_of_an_installation_and_their_crashes_are_replayed(rig: Rig, again: Again) -> None:
+    rig.script.add("one", "two", "three")
+    process = rig.submit(
+        {"ask": "q"},
+        {"crash": "boom", "times": 2},
+        {"fan_out": 2, "steps": [{"ask": "q"}, {"write": ["result", "text"]}]},
+        {"call": [{"say": "below"}, {"finish": "reply"}], "timeout": 60},
+        {"finish": 1},
+    )
+    rig.drain(skip_delays=True)
+    report = again(rig, process)
+    same(report)
+    assert report.processes == 2
+    assert value(rig.database, "SELECT count(*) FROM phase_records WHERE reason = 'CRASHED'") == 2
 
 
 def test_what_cannot_be_stored_is_replaced_in_the_same_way(rig: Rig, again: Again) -> None:
@@ -450,6 +467,18 @@ def test_children_and_results_that_differ_are_told_at_their_place(stage: Stage, 
         ("root/3", "goal", "C2", "C2 in detail")
     ]
     assert any(each.kind == "prompt" and each.where == "root/3/1" for each in report.differences)
+
+
+def test_a_document_that_is_gone_is_a_gap_and_then_a_difference(stage: Stage, recipes: Path, again: Again) -> None:
+    rig, process = plan(stage, recipes)
+    assert documents.remove(rig.database, "default", "default", "outline.md")
+    (gap,) = taken(rig.database, process).gaps()
+    assert re.fullmatch(
+        r"turn 1 \(EXPAND\) of root/2 saw document \d+ in version 2, which was deleted before the export", gap
+    )
+    report = again(rig, process)
+    first = report.differences[0]
+    assert (first.kind, first.where, first.phase) == ("decision", "root/2", "EXPAND")
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------
