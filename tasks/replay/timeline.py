@@ -35,7 +35,7 @@ class What(IntEnum):
 class Moment:
     """Something that happened to a turn, to a node's question, or to the process of a root node.
 
-    transaction: which has done it, 0 when that is not known. sees: what a view could see. answers: whose answers it saw.
+    transaction: which has done it, 0 when that is not known. sees: what a view could see; answers: whose it saw.
     """
 
     at: datetime
