@@ -4,7 +4,8 @@ A recording is one compressed JSON object, written by the turn's commit with the
 
 ============= ==========================================================================================================
 ``nonce``     the token of the claim's fences
-``claimedIn`` the transaction of the claim, 0 when the commit before has made it; ``snapshot``: what its plan has seen
+``claimedIn`` the transaction of the claim, 0 when the commit before has made it
+``snapshot``  what was visible when it looked at its plan; ``answers``: the nodes whose answers it saw, a moment later
 ``overdue``   true when the deadline had passed at the claim
 ``document``  ``{id, version}`` of the stored document in the view; ``model``: ``{modelId, version}`` of the model spec
 ``asked``     of a model call: ``model`` and for each message its role, length and digests (the prompt itself is not
@@ -142,6 +143,8 @@ def _seen(view: View) -> dict[str, Any]:
     found: dict[str, Any] = {"nonce": view.nonce, "claimedIn": claimed}
     if view.plan is not None:
         found["snapshot"] = view.plan.snapshot
+        if view.plan.answers:
+            found["answers"] = [item.node_id for item in view.plan.answers]
     if view.process.overdue:
         found["overdue"] = True
     if view.document is not None:

@@ -3,7 +3,8 @@
 The database has said which transactions were visible when a turn looked at its plan (``snapshot``), and which one has
 claimed, committed or answered. So the order is exact: a view stands behind everything it saw and before everything it
 did not. Where transactions are not known (the rows went through a dump), times decide, and turns that overlapped within
-milliseconds may see more or less of each other. A turn that lost its worker is seen at work from its last claim on.
+milliseconds may see more or less of each other. Two more things are only nearly exact: a turn that lost its worker is
+seen at work from its last claim on, and people's answers are read a moment after the plan.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class What(IntEnum):
 class Moment:
     """Something that happened to a turn, to a node's question, or to the process of a root node.
 
-    transaction: which has done it, 0 when that is not known. sees: what it could see, of a view.
+    transaction: which has done it, 0 when that is not known. sees: what a view could see; answers: whose it saw.
     """
 
     at: datetime
@@ -43,6 +44,7 @@ class Moment:
     turn: int = 0
     transaction: int = 0
     sees: Snapshot | None = None
+    answers: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ def _turns(archive: Archive) -> Iterator[Moment]:
             yield moment
             if recording.get("snapshot"):
                 seen = Snapshot.parse(recording["snapshot"])
-                yield replace(moment, what=What.VIEW, transaction=0, sees=seen)
+                answers = frozenset(recording.get("answers", ()))
+                yield replace(moment, what=What.VIEW, transaction=0, sees=seen, answers=answers)
             yield replace(moment, at=ended, what=What.COMMIT, transaction=committed)
             before = committed
 
@@ -136,9 +139,16 @@ def _by_visibility(by_time: list[Moment], known: list[Moment]) -> list[Moment]:
     # Of two snapshots of one database the later one sees all that the other one sees.
     views.sort(key=lambda view: (view[1].end, -len(view[1].running)))
     keys = {view: (place, 1, 0, 0) for place, (view, _) in enumerate(views)}
-    for each in known:
+    asked: dict[int, int] = {}
+    for each in sorted(known, key=lambda each: (each.transaction, each.what)):
         number = each.transaction
         first = bisect_left(views, True, key=lambda view, number=number: view[1].has(number))  # type: ignore[misc]
+        if each.what is What.COMMIT:
+            asked[each.node_id] = first
+        elif each.what is What.ANSWER:
+            # Answers are read behind the snapshot: one that came in between was seen all the same.
+            seen = next((at for at, (view, _) in enumerate(views[:first]) if each.node_id in view.answers), first)
+            first = max(seen, asked.get(each.node_id, 0))
         # What one transaction has done twice, a commit and the next claim, stays in this order.
         keys[each] = (first, 0, number, each.what)
     last = (-1, 0, 0, 0)
