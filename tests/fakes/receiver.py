@@ -38,6 +38,8 @@ class Receiver(ThreadingHTTPServer):
     """``answer`` decides by the request; it may block. ``most``: how many requests were open at the same time."""
 
     daemon_threads = True
+    # All threads of several senders may connect at the same moment; those that find no place would count as refused.
+    request_queue_size = 256
 
     def __init__(self, answer: Callable[[Request], Answer] | int = 204) -> None:
         self.answer = answer

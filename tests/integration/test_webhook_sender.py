@@ -406,6 +406,7 @@ def test_senders_at_the_same_time_send_each_attempt_once(post: Post, receiver: R
         post.put(each, 20)
     made = in_threads(4, lambda _: post.sender(threads=6).run())
     assert sum(made) == 120
+    assert rows(post.database, "SELECT DISTINCT error FROM webhook_deliveries") == [(None,)]
     assert len(receiver.requests) == len({each.id for each in receiver.requests}) == 120
     found = rows(post.database, "SELECT state, attempts, count(*) FROM webhook_deliveries GROUP BY 1, 2")
     assert found == [("DELIVERED", 1, 120)]
