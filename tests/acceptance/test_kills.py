@@ -27,8 +27,13 @@ from tasks.faults import POINTS
 PAID_TWICE = ("after_call", "before_commit")
 # Points of the task that stores a submission: until then its message is all there is.
 IN_SUBMIT = ("before_store", "after_store")
-# Jobs ask nobody: what happens around an answer is in test_tree_kills, and around a batch in test_batches.
-OF_OTHERS = ("before_answer", "after_answer", "after_park", "before_batch", "after_batch", "after_answers")
+# Jobs ask and tell nobody: what happens around an answer is in test_tree_kills, around a batch in test_batches, and
+# around a webhook in test_webhooks.
+OF_OTHERS = (
+    *("before_answer", "after_answer"),
+    *("after_park", "before_batch", "after_batch", "after_answers"),
+    "after_webhook",
+)
 OF_JOBS = [point for point in POINTS if point not in OF_OTHERS]
 # Where a worker dies that runs both turns in one task: in the first of them, holding the second, or handing it over.
 OF_BURSTS = ["after_claim", "before_call", "after_call", "before_commit", "after_commit", "after_publish"]
