@@ -33,6 +33,16 @@ CONTESTS = frozenset({"one_turn", "many_turns", "fan_out"})
 """Sections that need the peers."""
 
 
+PLACES = ("--peers-python", "--output")
+"""Options that say where something lies on this machine, which is nothing for a report."""
+
+
+def without_places(words: Sequence[str]) -> list[str]:
+    """The words of the command line that say what is measured."""
+    pairs = zip(("", *words), words, strict=False)
+    return [word for before, word in pairs if before not in PLACES and word.partition("=")[0] not in PLACES]
+
+
 def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="bench", description="Measure vancetope, and other durable engines beside it, on this machine."
@@ -84,7 +94,7 @@ def run(words: Sequence[str]) -> None:
     sections: list[Section] = []
     with Servers() as servers:
         report = Report(
-            command=shlex.join(["python", "-m", "bench", *words]),
+            command=shlex.join(["python", "-m", "bench", *without_places(words)]),
             machine=machine.description(),
             servers=servers.versions(),
             durability=servers.durability(),

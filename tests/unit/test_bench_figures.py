@@ -8,6 +8,7 @@ import os
 import pytest
 
 from bench import cpu
+from bench.cli import without_places
 from bench.contest import Round
 from bench.figures import median, number, percentile, ratio, spread, table, times
 from bench.sections.base import Section
@@ -77,3 +78,8 @@ def test_processor_time_grows_with_work() -> None:
     before = cpu.seconds(pid)
     while cpu.seconds(pid) < before + 0.03:
         sum(range(10_000))
+
+
+def test_a_report_does_not_say_where_things_lie_on_a_machine() -> None:
+    words = ["--peers-python", "/home/me/python", "--only", "B", "--output=/tmp/x.md", "--rounds", "5"]
+    assert without_places(words) == ["--only", "B", "--rounds", "5"]
